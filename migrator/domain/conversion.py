@@ -1,0 +1,228 @@
+"""What becomes of a stored timeout: a native message, or a reason why it cannot be one.
+
+Source: design section 6; reference ``native-delays.md`` sections 8 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from migrator.domain import headers as h
+from migrator.domain.delays import seconds_up
+from migrator.domain.routing import MAX_QUEUE_NAME_BYTES
+from migrator.domain.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
+from migrator.domain.wiretime import NotAWireTime, build_wire_time, parse_wire_time
+
+X_DEATH_RESERVE_BYTES: Final = 16 * 1024
+"""What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""
+SHORT_STRING_BYTES: Final = 255
+_OUR_PROPERTIES_BYTES: Final = 256
+"""app-id, the level of a staged message, and the fixed part of a content header frame."""
+_INT32_MAX: Final = 2**31 - 1
+_ROUNDING: Final = timedelta(seconds=1)
+"""Stores round the due column by up to this; a larger difference means it was edited."""
+
+
+class Reason(StrEnum):
+    """Why a timeout is in quarantine. Codes are public and stable."""
+
+    UNREADABLE_HEADERS = "unreadable-headers"
+    NO_DESTINATION = "no-destination"
+    DESTINATION_UNKNOWN = "destination-unknown"
+    DESTINATION_UNBOUND = "destination-unbound"
+    DESTINATION_NAME_TOO_LONG = "destination-name-too-long"
+    PROPERTY_TOO_LONG = "property-too-long"
+    HEADER_KEY_TOO_LONG = "header-key-too-long"
+    HEADERS_TOO_LARGE = "headers-too-large"
+    BODY_TOO_LARGE = "body-too-large"
+    UNROUTABLE = "unroutable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A timeout that cannot be handed over as it is."""
+
+    row_index: int
+    timeout_id: TimeoutId
+    reason: Reason
+    detail: str
+    """For a person: what was found; never a body or a header's value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What conversion has to know about this broker and this operator."""
+
+    frame_max_bytes: int = 131_072
+    """As negotiated with the broker."""
+    body_max_bytes: int = 134_217_728
+    """The broker's ``max_message_size``; 128 MiB unless configured."""
+    destination_map: Mapping[str, str] = field(default_factory=dict)
+    """Old queue name to new one (``--map old=new``)."""
+
+
+class _Unfit(Exception):  # noqa: N818 - carries a finding out of nested checks, is no error
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        self.detail = detail
+
+
+def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage | Quarantine:
+    """Return *timeout* as the broker shall hold it, or why that cannot be.
+
+    Args:
+        timeout: One claimed row.
+        rules: Limits of the broker, and renamed destinations.
+        now: Aware, UTC; only written to ``TimeSent`` where the stored one is unusable.
+    """
+    try:
+        return _convert(timeout, rules=rules, now=now)
+    except _Unfit as unfit:
+        return Quarantine(
+            row_index=timeout.row_index,
+            timeout_id=timeout.id,
+            reason=unfit.reason,
+            detail=unfit.detail,
+        )
+
+
+def _convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage:
+    stored = _readable_headers(timeout, rules)
+    destination = destination_of(timeout.destination, stored, rules.destination_map)
+    _check_destination(destination)
+    due_at = refined_due(timeout.due_at, stored)
+    message = NativeMessage(
+        row_index=timeout.row_index,
+        timeout_id=timeout.id,
+        message_id=(stored.get(h.MESSAGE_ID) or "").strip() or timeout.id,
+        destination=destination,
+        due_at=due_at,
+        headers=h.kept_headers(stored) | _added_headers(timeout.id, due_at, stored, now),
+        type=h.message_type(stored),
+        correlation_id=stored.get(h.CORRELATION_ID),
+        reply_to=h.reply_to(stored),
+        content_type=stored.get(h.CONTENT_TYPE) or h.DEFAULT_CONTENT_TYPE,
+        is_persistent=h.is_persistent(stored),
+        body=timeout.body,
+    )
+    _check_properties(message)
+    _check_sizes(message, rules)
+    return message
+
+
+def destination_of(
+    column: str | None, stored: h.StoredHeaders, renamed: Mapping[str, str]
+) -> QueueName:
+    """Return the queue the timeout shall go to; empty when nothing names one.
+
+    The column is what the timeout manager obeys, and what an operator may have edited; the
+    headers it was made from only fill a gap. Renaming comes last, on the bare queue name.
+    """
+    name = (
+        h.queue_part(column)
+        or h.queue_part(stored.get(h.ROUTE_EXPIRED_TO))
+        or h.queue_part(stored.get(h.REPLY_TO_ADDRESS))
+    )
+    return QueueName(renamed.get(name, name))
+
+
+def refined_due(column: datetime, stored: h.StoredHeaders) -> datetime:
+    """Return the due time to the microsecond: the header's when the column merely rounded it."""
+    try:
+        exact = parse_wire_time(stored.get(h.EXPIRE) or "")
+    except NotAWireTime:
+        return column
+    return exact if abs(exact - column) <= _ROUNDING else column
+
+
+def due_offset(column: datetime, headers_text: str | None) -> timedelta:
+    """Return how far the due column is from the Expire header; zero when there is none to compare.
+
+    Whole quarter hours point to a driver that wrote local time (preview warns).
+    """
+    try:
+        exact = parse_wire_time(h.parse_headers(headers_text).get(h.EXPIRE) or "")
+    except (NotAWireTime, h.UnreadableHeaders):
+        return timedelta(0)
+    return column - exact
+
+
+def _readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
+    # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
+    if len(timeout.headers_text or "") > 6 * rules.frame_max_bytes:
+        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{len(timeout.headers_text or '')} characters")
+    try:
+        return h.parse_headers(timeout.headers_text)
+    except h.UnreadableHeaders as exc:
+        raise _Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
+
+
+def _check_destination(destination: QueueName) -> None:
+    if not destination:
+        raise _Unfit(Reason.NO_DESTINATION, "neither the column nor a header names a queue")
+    size = len(destination.encode())
+    if size > MAX_QUEUE_NAME_BYTES:
+        raise _Unfit(
+            Reason.DESTINATION_NAME_TOO_LONG,
+            f"{size} bytes; a routing key leaves {MAX_QUEUE_NAME_BYTES}",
+        )
+
+
+def _added_headers(
+    timeout_id: TimeoutId, due_at: datetime, stored: h.StoredHeaders, now: datetime
+) -> dict[str, str | int | None]:
+    """Keep ``TimeSent + DelayInSeconds = due``: the vendor's tools compute the due time from it."""
+    added: dict[str, str | int | None] = {
+        h.RELATED_TO_TIMEOUT_ID: timeout_id,
+        h.DELIVER_AT: build_wire_time(due_at),
+    }
+    try:
+        delay = seconds_up(due_at - parse_wire_time(stored.get(h.TIME_SENT) or ""))
+        if 0 <= delay <= _INT32_MAX:
+            return added | {h.DELAY_IN_SECONDS: delay}
+    except NotAWireTime:
+        pass
+    remaining = min(max(seconds_up(due_at - now), 0), _INT32_MAX)
+    return added | {h.TIME_SENT: build_wire_time(now), h.DELAY_IN_SECONDS: remaining}
+
+
+def _check_properties(message: NativeMessage) -> None:
+    properties = {
+        "message-id": message.message_id,
+        "type": message.type,
+        "correlation-id": message.correlation_id,
+        "reply-to": message.reply_to,
+        "content-type": message.content_type,
+    }
+    for name, value in properties.items():
+        if value is not None and len(value.encode()) > SHORT_STRING_BYTES:
+            raise _Unfit(
+                Reason.PROPERTY_TOO_LONG,
+                f"{name} has {len(value.encode())} bytes; AMQP allows {SHORT_STRING_BYTES}",
+            )
+
+
+def _check_sizes(message: NativeMessage, rules: Rules) -> None:
+    frame_bytes = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1)
+    for key, value in message.headers.items():
+        key_bytes = len(key.encode())
+        if key_bytes > SHORT_STRING_BYTES:
+            raise _Unfit(
+                Reason.HEADER_KEY_TOO_LONG,
+                f"{key_bytes} bytes; AMQP allows {SHORT_STRING_BYTES}",
+            )
+        # length of the key, its bytes, type tag, and length of a long string or an int32
+        frame_bytes += 1 + key_bytes + 1 + 4
+        frame_bytes += len(value.encode()) if isinstance(value, str) else 0
+    room = rules.frame_max_bytes - X_DEATH_RESERVE_BYTES
+    if rules.frame_max_bytes and frame_bytes > room:
+        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{frame_bytes} bytes; one frame leaves {room}")
+    if len(message.body) > rules.body_max_bytes:
+        raise _Unfit(
+            Reason.BODY_TOO_LARGE,
+            f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
+        )

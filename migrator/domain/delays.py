@@ -1,0 +1,41 @@
+"""From a due time to whole seconds of delay.
+
+Source: reference ``native-delays.md`` section 3; docs/adr/0004-delay-rounding.md.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+BITS: Final = 28
+MAX_DELAY_S: Final = 2**BITS - 1
+"""268 435 455 s, about 8.5 years: the longest delay 28 levels can hold."""
+_SECOND: Final = timedelta(seconds=1)
+
+
+class DelayTooLong(ValueError):
+    """The delay needs more than 28 bits. Nothing was sent; the row waits in the store."""
+
+
+def delay_s(due_at: datetime, *, now: datetime) -> int:
+    """Return whole seconds from *now* until *due_at*, rounded up; 0 when already due.
+
+    Rounding up is what keeps a message from being early; it makes it late by under a second.
+
+    Args:
+        due_at: Aware, UTC.
+        now: Aware, UTC; read once per chunk, just before the chunk is published.
+
+    Raises:
+        DelayTooLong: Above ``MAX_DELAY_S``. Nothing was sent.
+    """
+    delay = seconds_up(due_at - now)
+    if delay > MAX_DELAY_S:
+        raise DelayTooLong(f"a delay of {delay} s needs more than {BITS} bits")
+    return max(delay, 0)
+
+
+def seconds_up(span: timedelta) -> int:
+    """Return *span* in whole seconds, rounded up; exact, without floating point."""
+    return -(-span // _SECOND)

@@ -1,0 +1,104 @@
+"""What may happen to a batch: every state, every event, and the one transition table.
+
+Rules of this file: a transition that is not in ``NEXT`` does not exist; the ledger changes a
+state only through ``next_state``; every row says what makes it safe. Source: design section 4
+and docs/adr/0001-hand-over-protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from migrator.errors import IllegalTransition
+
+
+class Mode(StrEnum):
+    """How a batch is handed over; fixed when it is claimed."""
+
+    STAGED = "staged"
+    DIRECT = "direct"
+
+
+class BatchState(StrEnum):
+    """Where a batch is; a row has its batch's state unless it carries one of ``RowState``."""
+
+    CLAIMED = "claimed"
+    STAGING = "staging"
+    STAGED = "staged"
+    COMMITTING = "committing"
+    PUBLISHING = "publishing"
+    HANDED_OVER = "handed_over"
+    DOUBTFUL = "doubtful"
+    RELEASED = "released"
+    RECALLED = "recalled"
+
+
+class RowState(StrEnum):
+    """The states in which a row may differ from its batch."""
+
+    QUARANTINED = "quarantined"
+    DISPATCHED = "dispatched"
+    RELEASED = "released"
+    RECALLED = "recalled"
+
+
+class Event(StrEnum):
+    """What happens to a batch."""
+
+    BEGIN_STAGING = "begin_staging"
+    BEGIN_PUBLISHING = "begin_publishing"
+    ALL_CONFIRMED = "all_confirmed"
+    BEGIN_COMMIT = "begin_commit"
+    RECEIPT = "receipt"
+    ALL_SETTLED = "all_settled"
+    ABANDON = "abandon"
+    ALL_REDELIVERED = "all_redelivered"
+    GIVE_UP = "give_up"
+    RELEASE = "release"
+    RECALL = "recall"
+
+
+_S, _E = BatchState, Event
+
+NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
+    # attempt + 1 is committed with these two, before the first publish of every pass
+    (_S.CLAIMED, _E.BEGIN_STAGING): _S.STAGING,
+    (_S.CLAIMED, _E.BEGIN_PUBLISHING): _S.PUBLISHING,
+    (_S.PUBLISHING, _E.BEGIN_PUBLISHING): _S.PUBLISHING,  # after a crash: the same ids once more
+    (_S.STAGING, _E.ALL_CONFIRMED): _S.STAGED,
+    (_S.STAGED, _E.BEGIN_COMMIT): _S.COMMITTING,  # only after this may the nack be sent
+    (_S.COMMITTING, _E.RECEIPT): _S.HANDED_OVER,  # the receipt, never an empty queue
+    (_S.PUBLISHING, _E.ALL_SETTLED): _S.HANDED_OVER,
+    # no nack can have been sent before COMMITTING, so nothing has left the staging queue
+    (_S.STAGING, _E.ABANDON): _S.CLAIMED,
+    (_S.STAGED, _E.ABANDON): _S.CLAIMED,
+    # the whole attempt came back: the nack never happened
+    (_S.COMMITTING, _E.ALL_REDELIVERED): _S.CLAIMED,
+    (_S.COMMITTING, _E.GIVE_UP): _S.DOUBTFUL,
+    (_S.PUBLISHING, _E.GIVE_UP): _S.DOUBTFUL,
+    (_S.CLAIMED, _E.RELEASE): _S.RELEASED,
+    (_S.HANDED_OVER, _E.RECALL): _S.RECALLED,
+    # an operator looked and decided (`migrator batch resolve`)
+    (_S.DOUBTFUL, _E.RECEIPT): _S.HANDED_OVER,
+    (_S.DOUBTFUL, _E.ABANDON): _S.CLAIMED,
+}
+
+STARTS_ATTEMPT: Final = frozenset({Event.BEGIN_STAGING, Event.BEGIN_PUBLISHING, Event.RELEASE})
+"""Events that raise the attempt: what an older attempt left in a staging queue is then waste."""
+
+OPEN: Final = frozenset({_S.CLAIMED, _S.STAGING, _S.STAGED, _S.COMMITTING, _S.PUBLISHING})
+"""States in which a batch still needs its lane's owner."""
+
+
+def next_state(state: BatchState, event: Event) -> BatchState:
+    """Return the state after *event*.
+
+    Raises:
+        IllegalTransition: The table has no such row. Nothing was changed.
+    """
+    try:
+        return NEXT[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a batch that is {state} cannot have {event}") from None

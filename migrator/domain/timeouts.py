@@ -1,0 +1,69 @@
+"""What a delayed message is: as a legacy store holds it, and as the broker will.
+
+Source: design section 6; reference ``legacy-stores.md`` section 0 and ``native-delays.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType
+
+TimeoutId = NewType("TimeoutId", str)
+"""The id a legacy store gave a timeout, as text exactly as it compares there."""
+EndpointName = NewType("EndpointName", str)
+"""The *sending* endpoint that owns stored timeouts."""
+QueueName = NewType("QueueName", str)
+"""An input queue, without a machine name."""
+RunId = NewType("RunId", int)
+BatchId = NewType("BatchId", int)
+Lane = NewType("Lane", int)
+"""Lane number; its lease and its queues are named after it."""
+
+NO_SAGA = "00000000-0000-0000-0000-000000000000"
+"""What stores write when a timeout belongs to no saga."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTimeout:
+    """One delayed message as a legacy store holds it."""
+
+    id: TimeoutId
+    row_index: int
+    """Position in its batch, from 0; stable over attempts."""
+    destination: str | None
+    """The Destination column as stored; may carry ``@MACHINE``."""
+    due_at: datetime
+    """Aware, UTC; the store's column, which some databases round (see ``conversion``)."""
+    body: bytes
+    headers_text: str | None
+    """The JSON text exactly as stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeMessage:
+    """One delayed message as the broker will hold it; its delay is not fixed yet."""
+
+    row_index: int
+    timeout_id: TimeoutId
+    message_id: str
+    destination: QueueName
+    due_at: datetime
+    """Aware, UTC; the refined due time."""
+    headers: dict[str, str | int | None]
+    """AMQP headers: ``str`` is written as long string, ``int`` as int32, ``None`` as void."""
+    type: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    content_type: str
+    is_persistent: bool
+    body: bytes
+
+
+def content_hash(headers_text: str | None, body: bytes | None) -> str:
+    """Return the hex SHA-256 of a timeout's content: headers text (UTF-8), one zero byte, body.
+
+    The ledger computes the same in SQL when it claims; ``verify`` compares the two.
+    """
+    return hashlib.sha256((headers_text or "").encode() + b"\0" + (body or b"")).hexdigest()

@@ -1,0 +1,128 @@
+"""Every error of migrator as one tree, with the exit code each ends the process with.
+
+The tree::
+
+    MigratorError                 1  a bug, or a failure nobody foresaw
+    ├── ConfigError               2  settings or arguments are wrong; nothing was started
+    ├── PreflightRefused          3  a check refused; nothing was changed
+    │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
+    │   ├── LedgerCloned             this ledger belongs to another database
+    │   └── UnknownEndpoint          the store has no such endpoint
+    ├── StoreError                4  the legacy database did not do what was asked; state is known
+    │   └── StoreUnavailable         it cannot be reached now; trying again is safe
+    ├── LedgerError               4  the ledger did not do what was asked
+    │   └── LeaseLost                another owner has this lane now; stop touching its batches
+    ├── TargetError               4  the broker did not do what was asked; state is known
+    │   ├── TargetUnavailable        it cannot be reached now; trying again is safe
+    │   ├── AccessRefused            it answered, and said no
+    │   └── EntityMismatch           an entity exists with other arguments
+    ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
+    └── IllegalTransition         1  the state table does not know this step
+
+Three kinds for a caller: *refused* (nothing changed), *failed* (known state, safe to retry),
+*doubtful* (ask the broker or a person). What cannot be told is doubtful.
+Messages are lower case, name the object, say what is true now and what to do next; they never
+carry a password or a message body.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller (design section 11)."""
+
+    DONE = 0
+    BUG = 1
+    USAGE = 2
+    PREFLIGHT_REFUSED = 3
+    UNREACHABLE = 4
+    QUARANTINED = 5
+    DOUBTFUL = 6
+
+
+class MigratorError(Exception):
+    """Base of every error migrator raises on purpose."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.BUG
+
+
+class ConfigError(MigratorError):
+    """Settings or arguments are wrong. Nothing was started."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PreflightRefused(MigratorError):
+    """A check refused to go on. Nothing was changed."""
+
+    exit_code = ExitCode.PREFLIGHT_REFUSED
+
+
+class LedgerMissing(PreflightRefused):
+    """The ledger does not exist or has not the version this program needs."""
+
+
+class LedgerCloned(PreflightRefused):
+    """The ledger was created in another database; its queues belong to that one."""
+
+
+class UnknownEndpoint(PreflightRefused):
+    """The store has no timeouts table for this endpoint."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        """Remember what was asked for and what the store knows."""
+        self.name = name
+        self.known = known
+        listed = ", ".join(known) if known else "none"
+        super().__init__(f"the store has no endpoint {name!r}; it has: {listed}")
+
+
+class StoreError(MigratorError):
+    """The legacy store did not do what was asked. Its state is known."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class StoreUnavailable(StoreError):
+    """The legacy store cannot be reached now. Nothing was changed; trying again is safe."""
+
+
+class LedgerError(MigratorError):
+    """The ledger did not do what was asked."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class LeaseLost(LedgerError):
+    """Another owner holds the lane. Whoever sees this stops touching the lane's batches."""
+
+
+class TargetError(MigratorError):
+    """The broker did not do what was asked. What is where is known."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class TargetUnavailable(TargetError):
+    """The broker cannot be reached or went away. Trying again is safe."""
+
+
+class AccessRefused(TargetError):
+    """The broker answered and refused: wrong user, password, virtual host or permission."""
+
+
+class EntityMismatch(TargetError):
+    """A queue or exchange exists with other arguments than required."""
+
+
+class HandOverDoubtful(MigratorError):
+    """Nobody can tell from here whether a batch was handed over. It is left untouched."""
+
+    exit_code = ExitCode.DOUBTFUL
+
+
+class IllegalTransition(MigratorError):
+    """The state table has no such step."""
