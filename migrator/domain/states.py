@@ -83,10 +83,20 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     # an operator looked and decided (`migrator batch resolve`)
     (_S.DOUBTFUL, _E.RECEIPT): _S.HANDED_OVER,
     (_S.DOUBTFUL, _E.ABANDON): _S.CLAIMED,
+    # late, but positive: what nobody could tell has come back whole
+    (_S.DOUBTFUL, _E.ALL_REDELIVERED): _S.CLAIMED,
 }
 
-STARTS_ATTEMPT: Final = frozenset({Event.BEGIN_STAGING, Event.BEGIN_PUBLISHING, Event.RELEASE})
-"""Events that raise the attempt: what an older attempt left in a staging queue is then waste."""
+RAISES_ATTEMPT: Final = frozenset(
+    {
+        Event.BEGIN_STAGING,
+        Event.BEGIN_PUBLISHING,
+        Event.ABANDON,
+        Event.ALL_REDELIVERED,
+        Event.RELEASE,
+    }
+)
+"""Events that raise the attempt: what an older attempt left in a staging queue is waste at once."""
 
 OPEN: Final = frozenset({_S.CLAIMED, _S.STAGING, _S.STAGED, _S.COMMITTING, _S.PUBLISHING})
 """States in which a batch still needs its lane's owner."""
