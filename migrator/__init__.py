@@ -4,6 +4,4 @@ The command line (``migrator --help``) is the public interface; the modules belo
 are laid out in one direction, from ``cli`` down to ``domain`` (see ``pyproject.toml``).
 """
 
-from typing import Final
-
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"

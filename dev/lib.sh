@@ -1,0 +1,149 @@
+# Shared by the scripts in dev/: sourced, never run. Talks on stderr only; stdout belongs to data.
+# Wants bash and, for the virtual environment, Python 3.11 to 3.14; everything else it brings along.
+# shellcheck shell=bash
+
+say() { printf '%s\n' "dev: $*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+# --- the virtual environment --------------------------------------------------------------------
+
+_python_fits() { # PYTHON: does it start, and is it a version we support?
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
+}
+
+_pick_python() { # print the first Python that fits; $PYTHON goes before all others
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11; do
+        if _python_fits "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    fail "needs Python 3.11, 3.12, 3.13 or 3.14; none was found (set PYTHON=/path/to/python3 to name one)"
+}
+
+_ensure_venv_module() { # PYTHON: Debian ships the venv module without the part that installs pip
+    "$1" -c 'import ensurepip, venv' >/dev/null 2>&1 && return
+    local version
+    version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    say "Python $version here cannot make virtual environments yet: python3-venv is missing"
+    _apt_install "python$version-venv" || fail "install it with: apt-get install python3-venv"
+}
+
+_venv_stamp() { # what .venv depends on: the lock, the package description, and where it lives
+    { cat requirements/dev.txt pyproject.toml && pwd; } | sha256sum | cut -d ' ' -f 1
+}
+
+_venv_is_fresh() {
+    [ "$(cat .venv/stamp 2>/dev/null)" = "$(_venv_stamp)" ] && [ -x .venv/bin/python ]
+}
+
+_build_venv() {
+    local python
+    if ! _python_fits .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+        python=$(_pick_python)
+        _ensure_venv_module "$python"
+        say "creating .venv with $("$python" --version)"
+        find .venv -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
+        "$python" -m venv .venv >&2 || fail "could not create .venv"
+    fi
+    say "installing the locked packages into .venv"
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-input --require-hashes \
+        --requirement requirements/dev.txt >&2 || fail "could not install requirements/dev.txt"
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-input \
+        --no-build-isolation --no-deps --editable . >&2 || fail "could not install migrator itself"
+    _venv_stamp >.venv/stamp
+}
+
+# Make .venv match the lock. Does nothing when it already does; safe to call at the same time twice.
+ensure_venv() {
+    _venv_is_fresh && return
+    mkdir -p .venv
+    (
+        if command -v flock >/dev/null; then flock 9; fi
+        _venv_is_fresh || _build_venv
+    ) 9>.venv/lock || exit 1
+}
+
+# --- the servers the tests start ----------------------------------------------------------------
+
+_as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+_may_install() {
+    [ -z "${MIGRATOR_NO_INSTALL:-}" ] && command -v apt-get >/dev/null || return 1
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+
+_apt_updated=
+
+# Install Debian packages without letting them start a service or create a database cluster.
+_apt_install() {
+    _may_install || return 1
+    say "installing the Debian packages: $*"
+    (
+        policy=/usr/sbin/policy-rc.d
+        cluster=/etc/postgresql-common/createcluster.d/migrator-dev.conf
+        ours=()
+        trap '[ ${#ours[@]} = 0 ] || _as_root rm -f "${ours[@]}"' EXIT
+        trap 'exit 130' INT TERM
+        if [ ! -e "$policy" ]; then # this file is how Debian asks whether a new service may start: 101 is no
+            ours+=("$policy")
+            printf '#!/bin/sh\nexit 101\n' | _as_root tee "$policy" >/dev/null
+            _as_root chmod 755 "$policy"
+        fi
+        if [ ! -e "$cluster" ]; then
+            ours+=("$cluster")
+            _as_root mkdir -p "${cluster%/*}"
+            echo 'create_main_cluster = false' | _as_root tee "$cluster" >/dev/null
+        fi
+        if [ -z "$_apt_updated" ]; then _as_root apt-get update -qq </dev/null >&2 || exit 1; fi
+        _as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -qq --yes --no-install-recommends "$@" </dev/null >&2
+    ) || return 1
+    _apt_updated=yes
+}
+
+_has_server() { # rabbitmq|postgresql|mariadb
+    local found
+    case $1 in
+        rabbitmq) found=$(compgen -G '/usr/lib/rabbitmq/bin/rabbitmq-server' || command -v rabbitmq-server) ;;
+        postgresql) found=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' || command -v postgres) ;;
+        mariadb) found=$(compgen -G '/usr/sbin/mariadbd' || command -v mariadbd) ;;
+        *) fail "unknown server: $1" ;;
+    esac
+    [ -n "$found" ]
+}
+
+_debian_package() {
+    case $1 in
+        rabbitmq) echo rabbitmq-server ;;
+        mariadb) echo mariadb-server ;;
+        *) echo "$1" ;;
+    esac
+}
+
+# Have the programs of the named servers at hand: rabbitmq, postgresql, mariadb. The tests start
+# private servers from them. Returns 1, after saying what to do, when that is impossible.
+ensure_servers() {
+    local server missing=() packages=()
+    for server in "$@"; do
+        _has_server "$server" && continue
+        missing+=("$server")
+        packages+=("$(_debian_package "$server")")
+    done
+    [ ${#missing[@]} = 0 ] && return
+    if _apt_install "${packages[@]}"; then return; fi
+    if docker info >/dev/null 2>&1; then
+        say "not installed here: ${missing[*]}; the tests will run them in Docker"
+        return
+    fi
+    say "not installed here: ${missing[*]}"
+    say "install them (Debian, Ubuntu: apt-get install ${packages[*]}) or start Docker, then run this again"
+    return 1
+}
