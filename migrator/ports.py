@@ -11,7 +11,7 @@ that adapter, or that the docstring says what was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -352,7 +352,8 @@ class Settled:
 class Held:
     """What the staging consumer holds unacknowledged of one pass."""
 
-    rows: frozenset[int]
+    rows: Set[int]
+    """Row indexes; may be a live view, so that asking often costs nothing."""
     has_receipt: bool
 
 

@@ -1,0 +1,130 @@
+"""Which rows a lane claims next: overdue ones first, then the soonest due, endpoint by endpoint."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.domain.delays import MAX_DELAY_S
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import RunId
+from migrator.ports import Batch, Claims, ClaimRequest, Clock, Cursor, Lease, StoreEndpoint
+
+LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
+"""Rows due later wait in the store; an hour's margin for the time between claim and publish."""
+_REWIND_S: Final = 30.0
+"""Rows written behind the cursor are seen after this at the latest."""
+_OVERDUE_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rows of an endpoint are to be migrated now."""
+
+    cutoff: timedelta
+    """Rows due sooner than this are left to the timeout manager; zero: none runs any more."""
+    horizon: timedelta | None
+    """Rows due later than this stay in the store; None: the longest native delay."""
+
+    def future(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return the range (exclusive, inclusive) of due times that can be delayed natively."""
+        horizon = LONGEST_DELAY if self.horizon is None else min(self.horizon, LONGEST_DELAY)
+        return now + self.cutoff, now + horizon
+
+    @property
+    def takes_overdue(self) -> bool:
+        """Whether rows already due are ours to send."""
+        return not self.cutoff
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far this lane has come in one endpoint's future rows."""
+
+    endpoint: StoreEndpoint
+    run: RunId
+    cursor: Cursor | None = None
+    rewound_s: float = 0.0
+    overdue_asked_s: float = float("-inf")
+
+
+class Claimer:
+    """Claims batch after batch for one lane; all its memory may be lost at any time."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        clock: Clock,
+        selection: Selection,
+        endpoints: Sequence[tuple[StoreEndpoint, RunId]],
+        mode: Mode,
+        max_bytes: int,
+    ) -> None:
+        """Go round *endpoints*, each with the run its batches belong to."""
+        self._claims = claims
+        self._clock = clock
+        self._selection = selection
+        self._mode = mode
+        self._max_bytes = max_bytes
+        self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
+
+    def claim(self, lease: Lease, *, max_rows: int) -> Batch | None:
+        """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
+
+        Raises:
+            LeaseLost: The lane is somebody else's.
+            StoreUnavailable: See ``Claims.claim``.
+        """
+        for _ in range(len(self._endpoints)):
+            progress = self._endpoints[0]
+            self._endpoints.rotate(-1)
+            for request in self._requests(progress, lease, max_rows):
+                claim = self._claims.claim(request)
+                if claim is not None:
+                    if request.mode is self._mode and request.due_after is not None:
+                        progress.cursor = claim.cursor
+                    return claim.batch
+        return None
+
+    def _requests(
+        self, progress: _Progress, lease: Lease, max_rows: int
+    ) -> Iterator[ClaimRequest]:
+        now, at_s = self._clock.now(), self._clock.monotonic_s()
+        overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
+        if self._selection.takes_overdue and overdue_is_stale:
+            yield self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
+            progress.overdue_asked_s = at_s  # only reached when there was none
+        if at_s - progress.rewound_s >= _REWIND_S:
+            progress.cursor, progress.rewound_s = None, at_s
+        after, until = self._selection.future(now)
+        cursor = progress.cursor
+        yield self._request(progress, lease, self._mode, after, until, cursor, max_rows)
+        if cursor is not None:
+            progress.cursor, progress.rewound_s = None, at_s
+            yield self._request(progress, lease, self._mode, after, until, None, max_rows)
+
+    def _request(
+        self,
+        progress: _Progress,
+        lease: Lease,
+        mode: Mode,
+        after: datetime | None,
+        until: datetime,
+        cursor: Cursor | None,
+        max_rows: int,
+    ) -> ClaimRequest:
+        return ClaimRequest(
+            run=progress.run,
+            endpoint=progress.endpoint,
+            lease=lease,
+            mode=mode,
+            due_after=after,
+            due_until=until,
+            max_rows=max_rows,
+            max_bytes=self._max_bytes,
+            cursor=cursor,
+        )

@@ -1,0 +1,228 @@
+"""One lane's work while it holds its lease and its link: recover first, then batch after batch.
+
+A lane is single-threaded; while the broker works on one batch the next is claimed and converted
+in the background. Whatever ends a session (a lost wire, a lost lease, a kill) the next session
+begins with ``recover`` and finds all it needs in the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from migrator.domain.states import BatchState, Event, Mode
+from migrator.engine.claiming import Claimer
+from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.handover.prepare import Prepared, Preparer
+from migrator.engine.handover.staged import StagedHandOver
+from migrator.ports import Background, Batch, Batches, Clock, Lease, Link, Pending
+
+_log = logging.getLogger(__name__)
+
+_SMALLEST_BATCH_ROWS: Final = 50
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one lane has done since the process began."""
+
+    handed_over: int = 0
+    quarantined: int = 0
+    batches: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneParts:
+    """What outlives a session: the same for every link this lane will have."""
+
+    batches: Batches
+    clock: Clock
+    claimer: Claimer
+    preparer: Preparer
+    direct: DirectHandOver
+    background: Background
+    batch_rows: int
+    rate_limit_per_s: int
+    """Messages per second; 0: none."""
+
+
+class LaneSession:
+    """The work of one lane over one link."""
+
+    def __init__(
+        self,
+        parts: LaneParts,
+        *,
+        lease: Lease,
+        link: Link,
+        open_staged: Callable[[], StagedHandOver],
+        tally: Tally,
+    ) -> None:
+        """Work on *lease*'s lane over *link*; staging is opened when first needed."""
+        self._parts = parts
+        self._lease = lease
+        self._link = link
+        self._open_staged = open_staged
+        self._staged: StagedHandOver | None = None
+        self._tally = tally
+        self._ahead: Pending[Prepared | None] | None = None
+        self._rows = parts.batch_rows
+        self.doing = "starting"
+
+    def recover(self) -> None:
+        """Finish or take back everything an earlier owner of the lane left open.
+
+        Commits without a known outcome come first: nothing else may be nacked before.
+        """
+        opened = self._parts.batches.open_batches(self._lease)
+        for batch in opened:
+            if batch.state in (BatchState.STAGING, BatchState.STAGED):
+                self._parts.batches.advance(batch, Event.ABANDON, self._lease)
+            elif batch.state is BatchState.COMMITTING:
+                self._resolve(batch)
+        for batch in self._parts.batches.open_batches(self._lease):
+            _log.info(
+                "taking up a batch left open",
+                extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
+            )
+            self._hand_over(self._parts.preparer.prepare(batch, self._lease))
+
+    def turn(self, *, may_claim: bool) -> bool:
+        """Do the next piece of work; return False when there is none for now.
+
+        Args:
+            may_claim: False while draining: only what is already claimed is finished.
+        """
+        prepared = self._take_ahead()
+        if prepared is None and may_claim:
+            prepared = self._claim_and_prepare()
+        if prepared is None:
+            return self._finish_receipts()
+        if may_claim:
+            self._ahead = self._parts.background.start(self._claim_and_prepare)
+        self._hand_over(prepared)
+        return True
+
+    def pick_up(self) -> bool:
+        """Hand over batches that others put into this lane (a quarantine retry); was there one?"""
+        waiting = [
+            batch
+            for batch in self._parts.batches.open_batches(self._lease)
+            if batch.state is BatchState.CLAIMED
+        ]
+        for batch in waiting:
+            self._hand_over(self._parts.preparer.prepare(batch, self._lease))
+        return bool(waiting)
+
+    def idle(self, wait_s: float) -> None:
+        """Serve the broker while there is nothing to do."""
+        self.doing = "idle"
+        self._link.idle(wait_s)
+
+    def close(self) -> None:
+        """Let the background finish, so that the next session sees what it claimed."""
+        if self._ahead is None:
+            return
+        ahead, self._ahead = self._ahead, None
+        try:
+            ahead.result()
+        except Exception:
+            _log.warning(
+                "the claim ahead failed while the session ended; its batch, if any, is in the ledger",
+                extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
+                exc_info=True,
+            )
+
+    # ── the parts of a turn ─────────────────────────────────────────────────────────────────
+
+    def _take_ahead(self) -> Prepared | None:
+        ahead, self._ahead = self._ahead, None
+        return None if ahead is None else ahead.result()
+
+    def _claim_and_prepare(self) -> Prepared | None:
+        batch = self._parts.claimer.claim(self._lease, max_rows=self._rows)
+        return None if batch is None else self._parts.preparer.prepare(batch, self._lease)
+
+    def _hand_over(self, prepared: Prepared) -> None:
+        began_s = self._parts.clock.monotonic_s()
+        self._tally.quarantined += len(prepared.quarantined)
+        if prepared.batch.mode is Mode.STAGED and prepared.messages:
+            self._hand_over_staged(prepared)
+        else:
+            self._hand_over_directly(prepared)
+        self._hold_rate(len(prepared.messages), began_s)
+
+    def _hand_over_directly(self, prepared: Prepared) -> None:
+        self.doing = f"publishing batch {prepared.batch.id}"
+        batch, unroutable = self._parts.direct.hand_over(prepared, self._link, self._lease)
+        self._tally.quarantined += unroutable
+        self._count(batch, len(prepared.messages) - unroutable)
+
+    def _hand_over_staged(self, prepared: Prepared) -> None:
+        self.doing = f"staging batch {prepared.batch.id}"
+        staged = self._staging()
+        while not staged.hand_over(prepared):
+            self._rows = max(self._rows // 2, _SMALLEST_BATCH_ROWS)
+            _log.warning(
+                "a pass took too long and is staged again, with fresh delays",
+                extra={"action": "pass_abandoned", "batch": prepared.batch.id, "rows": self._rows},
+            )
+            prepared = self._parts.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
+        self._rows = min(self._rows + self._rows // 4 + 1, self._parts.batch_rows)
+        self._count_settled(staged, wait_s=0.0)
+
+    def _as_claimed(self, batch: Batch) -> Batch:
+        return next(b for b in self._parts.batches.open_batches(self._lease) if b.id == batch.id)
+
+    def _finish_receipts(self) -> bool:
+        """Wait a little for receipts still out; return whether some are."""
+        if self._staged is None:
+            return False
+        self.doing = "waiting for receipts"
+        self._count_settled(self._staged, wait_s=0.5)
+        return self._staged.has_open_commits()
+
+    def _resolve(self, batch: Batch) -> None:
+        self.doing = f"resolving batch {batch.id}"
+        rows = frozenset(row.row_index for row in self._parts.batches.rows(batch))
+        outcome = self._staging().resolve(batch, rows)
+        _log.info(
+            "an interrupted commit is resolved",
+            extra={"action": "commit_resolved", "batch": batch.id, "state": str(outcome.state)},
+        )
+        self._count_settled(self._staging(), wait_s=0.0)
+
+    def _staging(self) -> StagedHandOver:
+        if self._staged is None:
+            self._staged = self._open_staged()
+        return self._staged
+
+    def _count_settled(self, staged: StagedHandOver, *, wait_s: float) -> None:
+        for batch, rows in staged.settled(wait_s):
+            self._count(batch, rows)
+
+    def _count(self, batch: Batch, rows: int) -> None:
+        self._tally.handed_over += rows
+        self._tally.batches += 1
+        _log.info(
+            "batch handed over",
+            extra={
+                "action": "batch_handed_over",
+                "batch": batch.id,
+                "endpoint": batch.endpoint,
+                "mode": str(batch.mode),
+                "rows": rows,
+                "attempt": batch.attempt,
+            },
+        )
+
+    def _hold_rate(self, rows: int, began_s: float) -> None:
+        limit = self._parts.rate_limit_per_s
+        if not limit or not rows:
+            return
+        resume_s = began_s + rows / limit
+        while (left_s := resume_s - self._parts.clock.monotonic_s()) > 0:
+            self.doing = f"throttled: rate limit of {limit} messages/s"
+            self._link.idle(min(left_s, 0.5))
