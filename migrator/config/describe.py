@@ -1,0 +1,90 @@
+"""Tell people which settings are in force, and why; secrets are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path as FilePath
+
+from pydantic import BaseModel, SecretStr
+
+from migrator.config.load import Loaded
+from migrator.config.models import Endpoint
+from migrator.config.quantities import build_duration
+from migrator.config.secrets import MASK, mask
+from migrator.config.sources import leaves
+
+Plain = str | int | bool | None | dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One setting in force."""
+
+    key: str
+    """``store.url``; of an endpoint ``endpoints[0].name``."""
+    value: Plain
+    """As it would be written in the file; secrets masked; None: not set."""
+    origin: str
+    """``default``, ``file …``, ``env …`` or ``option …``."""
+    meaning: str
+
+
+def describe(loaded: Loaded) -> Sequence[Row]:
+    """Return every setting, in the order of the documentation."""
+    return tuple(_rows(loaded))
+
+
+def show_text(value: Plain) -> str:
+    """Return *value* as one cell of a table."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{old}={new}" for old, new in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rows(loaded: Loaded) -> Iterator[Row]:
+    for path, field in leaves():
+        if path == ("endpoints",):
+            yield from _endpoint_rows(loaded)
+            continue
+        yield Row(
+            key=".".join(path),
+            value=_plain(_value(loaded.settings, path)),
+            origin=loaded.origin(path).text,
+            meaning=field.description or "",
+        )
+
+
+def _endpoint_rows(loaded: Loaded) -> Iterator[Row]:
+    for index, endpoint in enumerate(loaded.settings.endpoints):
+        for (key,), field in leaves(Endpoint):
+            yield Row(
+                key=f"endpoints[{index}].{key}",
+                value=_plain(_value(endpoint, (key,))),
+                origin=loaded.origin(("endpoints", index)).text,
+                meaning=field.description or "",
+            )
+
+
+def _value(model: BaseModel, path: Sequence[str]) -> object:
+    value: object = model
+    for key in path:
+        value = getattr(value, "schema_name" if key == "schema" else key)
+    return value
+
+
+def _plain(value: object) -> Plain:
+    if isinstance(value, SecretStr):
+        shown = mask(value.get_secret_value())
+        # without a recognised user part nobody knows where the password is
+        return shown if MASK in shown else MASK
+    if isinstance(value, timedelta):
+        return build_duration(value)
+    if isinstance(value, FilePath):
+        return str(value)
+    if value is None or isinstance(value, str | int | dict):
+        return value
+    return str(value)

@@ -1,0 +1,72 @@
+"""Secrets in settings: where they are read from, and how they never get out again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from migrator.errors import ConfigError
+
+MASK: Final = "***"
+_USER_INFO: Final = re.compile(r"(\w+://[^\s:@/]*):[^\s]*@")
+"""Up to the last ``@``: a password may hold ``@``, ``/`` and ``:`` by mistake."""
+_PAIR: Final = re.compile(
+    r"\b(\w*(?:password|passwd|passphrase|passcode|pwd|secret|token))(\s*=\s*)"
+    r"('[^']*'|\"[^\"]*\"|[^;&\s]+)",
+    re.IGNORECASE,
+)
+_LARGEST_FILE_BYTES: Final = 64 * 1024
+
+
+def mask(text: str) -> str:
+    """Return *text* with everything that looks like a password replaced."""
+    return _PAIR.sub(rf"\1\2{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", text))
+
+
+def required_secret(value: SecretStr | None, *, key: str, option: str) -> str:
+    """Return the secret in plain text, for whoever connects with it.
+
+    Raises:
+        ConfigError: It is not set; names every way to set it.
+    """
+    if value is None or not value.get_secret_value():
+        variable = "MIGRATOR_" + key.upper().replace(".", "__")
+        raise ConfigError(
+            f"{key} is not set: set it in migrator.toml, as {key}_file, as {variable} "
+            f"or with {option}"
+        )
+    return value.get_secret_value()
+
+
+def secret_path(name: str, *, beside: Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the file that *name* means.
+
+    A bare name is a systemd credential where there are such; any other relative path starts at
+    the settings file's folder, so that the daemon may be started from anywhere.
+    """
+    credentials = environ.get("CREDENTIALS_DIRECTORY")
+    if credentials and Path(name).name == name:
+        return Path(credentials) / name
+    return Path(name) if beside is None else beside / name
+
+
+def read_secret(path: Path) -> str:
+    """Return the text of a secret file without its line end.
+
+    Raises:
+        ValueError: The file cannot be read, or is empty; says which, never what is in it.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST_FILE_BYTES + 1)
+        text = raw.decode().strip()
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise ValueError(f"{path} cannot be read: {why}") from exc
+    if not text or len(raw) > _LARGEST_FILE_BYTES or "\n" in text:
+        raise ValueError(f"{path} must hold one line with the URL")
+    return text
