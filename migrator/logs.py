@@ -1,0 +1,97 @@
+"""Log lines: text on a terminal, JSON elsewhere, and never a password.
+
+Every module logs with the standard library: a constant message and
+``extra={"action": …, …}``. The action is one of ``ACTIONS``, which is public and documented;
+the other keys are facts. Nothing else in migrator configures logging.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from migrator.config.secrets import mask
+
+ACTIONS: Final[Mapping[str, str]] = {
+    "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
+    "batch_recovered": "a batch that an earlier process left was taken up again",
+    "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
+    "commit_resolved": "what became of a commit that a crash interrupted is known now",
+    "lane_crashed": "a bug ended a lane; the process ends",
+    "lane_doubtful": "nobody can tell whether a batch was handed over; its lane stops",
+    "lane_gave_up": "a lane kept failing and was given up",
+    "lane_lost": "somebody else took a lane; work on it stopped at once",
+    "lane_trouble": "something failed; the lane begins again after a pause",
+    "lease_lost": "a lease could not be kept, because somebody else has it",
+    "pass_abandoned": "a staging pass was given up before its commit; it is done again",
+    "renew_failed": "a lease could not be renewed this time; it is tried again",
+    "run_end_failed": "how a run ended could not be written into the ledger",
+    "stop_requested": "a signal asked the process to end",
+    "surrender_failed": "a lease could not be given back; it expires by itself",
+}
+"""Every log action, with what it tells. Public: renamed or removed only with a notice."""
+
+_NOISY: Final = {"pika": logging.CRITICAL, "alembic": logging.WARNING, "httpx": logging.WARNING}
+"""Libraries whose lines repeat what we log ourselves, from this level on they are shown."""
+
+
+def configure(*, level: str, form: str, stream: TextIO | None = None) -> None:
+    """Send all log lines to *stream*, in the wanted form; replaces what was configured before.
+
+    Args:
+        level: Name of the lowest level that is written: ``info`` …
+        form: ``json``, ``text``, or ``auto``: text when *stream* is a terminal.
+        stream: None: the process's stderr.
+    """
+    stream = sys.stderr if stream is None else stream
+    as_text = form == "text" or (form == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(as_text=as_text, has_colours=stream.isatty()))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name, lowest in _NOISY.items():
+        logging.getLogger(name).setLevel(lowest)
+    logging.captureWarnings(capture=True)
+
+
+def _formatter(*, as_text: bool, has_colours: bool) -> logging.Formatter:
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    ending: list[Processor] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        redacted,
+    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=has_colours)
+        if as_text
+        else structlog.processors.JSONRenderer(default=str)
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared, processors=[*ending, renderer]
+    )
+
+
+def redacted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Return *event* with everything that looks like a password replaced, at any depth."""
+    return {key: _redacted(value) for key, value in event.items()}
+
+
+def _redacted(value: object) -> object:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {key: _redacted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(inner) for inner in value]
+    return mask(str(value)) if isinstance(value, BaseException) else value
