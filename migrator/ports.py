@@ -164,7 +164,7 @@ class Store(Protocol):
 
     @property
     def kind(self) -> str:
-        """Name of the store's kind, as in settings: ``sql`` …"""
+        """Name of the store's kind, as in settings, such as ``sql``."""
         ...
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
@@ -269,6 +269,14 @@ class Leases(Protocol):
         """Return lanes that have open batches and no living owner, ascending."""
         ...
 
+    def holders(self) -> Sequence[tuple[Lane, str]]:
+        """Return every lane whose lease is running, with its owner."""
+        ...
+
+    def evict(self, lane: Lane, owner: str) -> None:
+        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
+        ...
+
 
 class Batches(Protocol):
     """Batches and their rows, as the owner of their lane works on them."""
@@ -317,7 +325,7 @@ class Runs(Protocol):
         ...
 
     def end(self, run: RunId, status: str) -> None:
-        """Record how a run ended: ``done``, ``stopped``, ``failed`` …"""
+        """Record how a run ended: ``done``, ``stopped`` or ``failed``."""
         ...
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:

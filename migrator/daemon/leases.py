@@ -100,7 +100,8 @@ class LeaseKeeper:
         except LeaseLost:
             held.is_lost = True
             _log.warning(
-                "somebody else took the lane", extra={"action": "lease_lost", "lane": held.lease.lane}
+                "somebody else took the lane",
+                extra={"action": "lease_lost", "lane": held.lease.lane},
             )
         except MigratorError as exc:
             _log.warning(

@@ -11,7 +11,7 @@ from typing import Final
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import RunId
-from migrator.ports import Batch, Claims, ClaimRequest, Clock, Cursor, Lease, StoreEndpoint
+from migrator.ports import Batch, ClaimRequest, Claims, Clock, Cursor, Lease, StoreEndpoint
 
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
@@ -90,9 +90,7 @@ class Claimer:
                     return claim.batch
         return None
 
-    def _requests(
-        self, progress: _Progress, lease: Lease, max_rows: int
-    ) -> Iterator[ClaimRequest]:
+    def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
         now, at_s = self._clock.now(), self._clock.monotonic_s()
         overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
         if self._selection.takes_overdue and overdue_is_stale:

@@ -130,7 +130,7 @@ class LaneSession:
             ahead.result()
         except Exception:
             _log.warning(
-                "the claim ahead failed while the session ended; its batch, if any, is in the ledger",
+                "the claim ahead failed; its batch, if any, is in the ledger",
                 extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
                 exc_info=True,
             )

@@ -191,7 +191,8 @@ class StagedHandOver:
 
     def _is_all_back(self, batch: Batch) -> bool:
         held = self._staging.held()[batch.current_pass]
-        return held.has_receipt and held.rows == {row.row_index for row in self._batches.rows(batch)}
+        rows = {row.row_index for row in self._batches.rows(batch)}
+        return held.has_receipt and set(held.rows) == rows
 
     def _known(self, batch_id: BatchId) -> Batch:
         batch = self._batches.find(batch_id)

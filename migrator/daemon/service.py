@@ -1,0 +1,171 @@
+"""The running service: starts lanes and schedule, obeys signals, says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Final, Protocol
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from migrator.daemon.lanes import LaneThread, Stop
+from migrator.daemon.leases import LeaseKeeper
+from migrator.domain.timeouts import RunId
+from migrator.errors import ExitCode, MigratorError
+from migrator.ports import Runs, StoreEndpoint
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 0.25
+_MISFIRE_GRACE_S: Final = 30
+
+
+class Outstanding(Protocol):
+    """What the ledger says about the rows a run was responsible for."""
+
+    def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
+        """Return how many rows of *endpoints* are in quarantine."""
+        ...
+
+    def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
+        """Return how many batches of *endpoints* are doubtful."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When things happen; what happens is the engine's business."""
+
+    sweep_every: timedelta
+    """How often lanes look for new rows when they have nothing to do."""
+
+
+class Service:
+    """One process at work on some endpoints."""
+
+    def __init__(
+        self,
+        *,
+        runs: Runs,
+        outstanding: Outstanding,
+        keeper: LeaseKeeper,
+        schedule: Schedule,
+        stop: Stop,
+        once: bool,
+    ) -> None:
+        """Prepare; nothing is started yet."""
+        self._runs = runs
+        self._outstanding = outstanding
+        self._keeper = keeper
+        self._schedule = schedule
+        self._stop = stop
+        self._once = once
+
+    def run(
+        self,
+        endpoints: Sequence[tuple[StoreEndpoint, RunId]],
+        lanes: Sequence[LaneThread],
+        *,
+        watch: Callable[[], None] = lambda: None,
+    ) -> ExitCode:
+        """Work until done (``once``) or told to stop; return the process's exit code.
+
+        Args:
+            endpoints: Each with the run that was begun for it.
+            lanes: Prepared, not started.
+            watch: Called a few times a second by the main thread, to show progress.
+        """
+        with self._signals(), self._sweeps(lanes):
+            self._keeper.start()
+            for lane in lanes:
+                lane.start()
+            try:
+                while not all([lane.join(_LOOK_EVERY_S / len(lanes)) for lane in lanes]):
+                    watch()
+            finally:
+                self._keeper.stop()
+        watch()
+        code = self._exit_code([endpoint for endpoint, _ in endpoints], lanes)
+        self._end_runs(endpoints, code)
+        return code
+
+    def _exit_code(
+        self, endpoints: Sequence[StoreEndpoint], lanes: Sequence[LaneThread]
+    ) -> ExitCode:
+        if any(lane.crash for lane in lanes):
+            return ExitCode.BUG
+        if self._outstanding.doubtful(endpoints):
+            return ExitCode.DOUBTFUL
+        failures = [lane.failure for lane in lanes if lane.failure]
+        if failures:
+            return max((failure.exit_code for failure in failures), key=int)
+        return ExitCode.QUARANTINED if self._outstanding.quarantined(endpoints) else ExitCode.DONE
+
+    def _end_runs(self, endpoints: Sequence[tuple[StoreEndpoint, RunId]], code: ExitCode) -> None:
+        failed = code not in (ExitCode.DONE, ExitCode.QUARANTINED)
+        status = "failed" if failed else "done" if self._once else "stopped"
+        for _, run in endpoints:
+            try:
+                self._runs.end(run, status)
+            except MigratorError as exc:
+                _log.warning(
+                    "the end of the run could not be recorded",
+                    extra={"action": "run_end_failed", "run": run, "error": str(exc)},
+                )
+
+    @contextmanager
+    def _sweeps(self, lanes: Sequence[LaneThread]) -> Iterator[None]:
+        scheduler = BackgroundScheduler(timezone="UTC")
+
+        def sweep() -> None:
+            for lane in lanes:
+                lane.wake.set()
+
+        scheduler.add_job(
+            sweep,
+            "interval",
+            seconds=self._schedule.sweep_every.total_seconds(),
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=_MISFIRE_GRACE_S,
+        )
+        scheduler.start()
+        try:
+            yield
+        finally:
+            scheduler.shutdown(wait=False)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        previous = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """First signal: finish the batch in hand. Second: stop between two steps."""
+        if self._stop.draining.is_set():
+            self._stop.at_once.set()
+        self._stop.draining.set()
+        _log.info(
+            "asked to stop",
+            extra={"action": "stop_requested", "signal": signal.Signals(number).name},
+        )
+
+
+def run_options(values: Mapping[str, object]) -> dict[str, str | int | bool]:
+    """Return *values* as a run records them: plain, without secrets (the caller passes none)."""
+    return {
+        name: value if isinstance(value, str | int | bool) else str(value)
+        for name, value in values.items()
+    }
