@@ -1,0 +1,186 @@
+"""A private PostgreSQL server: own port, own data, loopback only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from dev.processes import (
+    LOOPBACK,
+    PrivateServer,
+    ServerFailedError,
+    ServerMissingError,
+    ServerProcess,
+    free_port,
+    with_parent,
+)
+
+RestartMode = Literal["fast", "immediate"]
+_STOP: Mapping[RestartMode, signal.Signals] = {
+    "fast": signal.SIGINT,  # open transactions are rolled back, then a checkpoint
+    "immediate": signal.SIGQUIT,  # as after a crash: recovery from the log at the next start
+}
+
+
+def find_postgres() -> Path:
+    """Return the folder of the newest PostgreSQL programs, or raise ``ServerMissingError``."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=_version)
+    found = shutil.which("postgres")
+    if debian:
+        return debian[-1].parent
+    if found:
+        return Path(found).resolve().parent
+    raise ServerMissingError(
+        "PostgreSQL is not installed here (no program named postgres was found)"
+    )
+
+
+def _version(program: Path) -> float:
+    number = re.search(r"/(\d+(?:\.\d+)?)/bin/", str(program))
+    return float(number.group(1)) if number else 0.0
+
+
+def _unprivileged_user() -> str | None:
+    """PostgreSQL refuses to run as root; say who shall run it then."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+class PostgresServer(PrivateServer):
+    """One PostgreSQL server that trusts everybody on the loopback interface.
+
+    Writes are not forced to disk unless ``fsync`` is set: tests survive a killed *server*, not a
+    power failure.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        fsync: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._programs = find_postgres()
+        super().__init__("postgres", data_dir)
+        self.port = free_port()
+        self.user = "postgres"
+        self._os_user = _unprivileged_user()
+        self._cluster = self.data_dir / "data"
+        self._settings = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": str(self.data_dir),
+            "max_connections": "200",
+            "fsync": "on" if fsync else "off",
+            "full_page_writes": "on" if fsync else "off",
+            "shared_buffers": "128MB",
+            "timezone": "UTC",
+            **(settings or {}),
+        }
+        self._process = ServerProcess("PostgreSQL", self.data_dir / "postgres.log")
+
+    # --- life -------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
+        if not (self._cluster / "PG_VERSION").exists():
+            self._initdb()
+        options = [
+            part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")
+        ]
+        command = [str(self._programs / "postgres"), "-D", str(self._cluster), *options]
+        self._process.start(command, env=self._environment(), cwd=self.data_dir, user=self._os_user)
+        self._process.wait_ready(self._ready, seconds=60)
+        return self
+
+    def stop(self, mode: RestartMode = "fast") -> None:
+        """End the server; ``immediate`` leaves it as a crash would."""
+        self._process.stop(number=_STOP[mode], seconds=60)
+
+    def kill(self) -> None:
+        """``kill -9`` for the server and all its sessions."""
+        self._process.kill()
+
+    def restart(self, mode: RestartMode = "fast") -> None:
+        """End the server in the given manner and start it again."""
+        self.stop(mode)
+        self.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is there."""
+        return self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server; 0 when it does not run."""
+        return self._process.pid
+
+    # --- databases --------------------------------------------------------------------------
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the SQLAlchemy address of a database."""
+        return f"postgresql+psycopg://{self.user}@{LOOPBACK}:{self.port}/{database}"
+
+    def create_database(self, name: str | None = None, template: str | None = None) -> str:
+        """Create a database, with a name nobody else uses unless one is given; return its name."""
+        name = name or f"test_{secrets.token_hex(6)}"
+        suffix = f' TEMPLATE "{template}"' if template else ""
+        self.psql(f'CREATE DATABASE "{name}"{suffix}')
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, and whoever is still connected to it."""
+        self.psql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def psql(self, statement: str, database: str = "postgres") -> str:
+        """Run one statement; return the rows as lines, columns parted by ``|``."""
+        done = self._run("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statement)
+        return done.strip()
+
+    # --- how it is set up -------------------------------------------------------------------
+
+    def _initdb(self) -> None:
+        if self._os_user:
+            self.data_dir.chmod(0o700)
+            shutil.chown(self.data_dir, self._os_user, pwd.getpwnam(self._os_user).pw_gid)
+        self._run(
+            "initdb", "-D", str(self._cluster), "-U", self.user, "-A", "trust", "-E", "UTF8",
+            "--locale=C", "--no-sync", "--no-instructions",
+        )  # fmt: skip
+
+    def _run(self, program: str, *args: str) -> str:
+        command = with_parent([str(self._programs / program), *args], user=self._os_user)
+        env = self._environment()
+        done = subprocess.run(
+            command, env=env, cwd=self.data_dir, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ServerFailedError(f"{program}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", ""),
+            "LC_ALL": "C",
+            "PGHOST": LOOPBACK,
+            "PGPORT": str(self.port),
+            "PGUSER": self.user,
+        }
+
+    def _ready(self) -> bool:
+        try:
+            self._run("pg_isready", "-q", "-d", "postgres")
+        except ServerFailedError:
+            return False
+        return True

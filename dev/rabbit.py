@@ -1,0 +1,322 @@
+"""A private RabbitMQ node: own ports, own data, own epmd, loopback only."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+from dev.processes import (
+    LOOPBACK,
+    PrivateServer,
+    ServerFailedError,
+    ServerMissingError,
+    ServerProcess,
+    free_port,
+)
+
+_BINARIES = Path(
+    "/usr/lib/rabbitmq/bin"
+)  # Debian's; the ones on PATH there insist on their own user
+_AMQP_HELLO = b"AMQP\x00\x00\x09\x01"
+_ERLANG_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
+_SMALL = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+"""Two schedulers that sleep when there is nothing to do: several nodes share a small machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificate files in PEM form, for a TLS listener."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+def find_rabbitmq(program: str) -> Path:
+    """Return where ``program`` of RabbitMQ is, or raise ``ServerMissingError``."""
+    if (_BINARIES / program).exists():
+        return _BINARIES / program
+    found = shutil.which(program)
+    if found is None:
+        raise ServerMissingError(f"RabbitMQ is not installed here ({program} was not found)")
+    return Path(found)
+
+
+class Epmd(PrivateServer):
+    """Erlang's port mapper, on a port of its own so that the machine's epmd is left alone.
+
+    Nodes that shall form a cluster share one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("epmd", None)
+        self.port = free_port()
+        self._process = ServerProcess("epmd", self.data_dir / "epmd.log")
+
+    def start(self) -> Self:
+        """Start it, unless it runs."""
+        if self._process.running:
+            return self
+        program = shutil.which("epmd") or next(
+            map(str, Path("/usr/lib/erlang").glob("erts-*/bin/epmd")), None
+        )
+        if program is None:
+            raise ServerMissingError("Erlang is not installed here (epmd was not found)")
+        command = [program, "-port", str(self.port), "-address", LOOPBACK]
+        self._process.start(command, env=os.environ, cwd=self.data_dir)
+        self._process.wait_ready(lambda: _accepts(self.port), seconds=10)
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 when it does not run."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self._process.kill()
+
+
+class RabbitNode(PrivateServer):
+    """One RabbitMQ node with the management plugin; ``guest``/``guest`` is its administrator.
+
+    ``kill`` and ``start`` again keep data and ports. ``tls`` adds a TLS listener that accepts
+    client certificates of the same authority and, with ``verify_clients``, demands them.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        tls: TlsFiles | None = None,
+        verify_clients: bool = False,
+        epmd: Epmd | None = None,
+        cookie: str | None = None,
+        extra_config: str = "",
+    ) -> None:
+        self._server = find_rabbitmq("rabbitmq-server")
+        super().__init__("rabbit", data_dir)
+        self.name = f"migrator-{secrets.token_hex(4)}@localhost"
+        self.amqp_port = free_port()
+        self.management_port = free_port()
+        self.amqps_port = free_port() if tls else 0
+        self._dist_port = free_port()
+        self._own_epmd = epmd is None
+        self.epmd = epmd or Epmd()
+        self._tls = tls
+        self._verify_clients = verify_clients
+        self._extra_config = extra_config
+        self._process = ServerProcess("RabbitMQ", self.data_dir / "console.log")
+        self._write_files(cookie or secrets.token_hex(16))
+
+    # --- life -------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
+        self.epmd.start()
+        self._process.start([str(self._server)], env=self._environment(), cwd=self.data_dir)
+        self._process.wait_ready(self._ready, seconds=90)
+        return self
+
+    def stop(self) -> None:
+        """Let the node end in good order."""
+        self._process.stop(seconds=60)
+
+    def kill(self) -> None:
+        """``kill -9``: nothing is flushed, no connection is closed in good order."""
+        self._process.kill()
+
+    def restart(self) -> None:
+        """Stop in good order and start again."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the node at once, and remove its data unless the caller named the folder."""
+        super().close()
+        if self._own_epmd:
+            self.epmd.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether the node's process is there."""
+        return self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The process id of the Erlang machine; 0 when it does not run."""
+        return self._process.pid
+
+    # --- addresses --------------------------------------------------------------------------
+
+    def amqp_url(self, vhost: str = "/", *, user: str = "guest", password: str = "guest") -> str:
+        """Return the plain AMQP address of a virtual host."""
+        return f"amqp://{user}:{password}@{LOOPBACK}:{self.amqp_port}/{quote(vhost, safe='')}"
+
+    def amqps_url(self, vhost: str = "/", *, user: str = "guest", password: str = "guest") -> str:
+        """Return the TLS address of a virtual host; the node must have been given ``tls``."""
+        if not self.amqps_port:
+            raise ServerFailedError("this node has no TLS listener: pass tls=TlsFiles(...)")
+        return f"amqps://{user}:{password}@localhost:{self.amqps_port}/{quote(vhost, safe='')}"
+
+    @property
+    def management_url(self) -> str:
+        """The address of the management API, with credentials."""
+        return f"http://guest:guest@{LOOPBACK}:{self.management_port}"
+
+    # --- administration ---------------------------------------------------------------------
+
+    def api(self, method: str, path: str, body: object = None) -> Any:
+        """Call the management API, ``path`` below ``/api/``; return the decoded answer."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.management_port, timeout=30)
+        token = base64.b64encode(b"guest:guest").decode()
+        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
+        try:
+            payload = None if body is None else json.dumps(body)
+            connection.request(method, f"/api/{path}", payload, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise ServerFailedError(f"{method} /api/{path}: {answer.status} {text.decode()}")
+        return json.loads(text) if text else None
+
+    def create_vhost(self, name: str) -> None:
+        """Create a virtual host, open to ``guest``."""
+        self.api("PUT", f"vhosts/{quote(name, safe='')}")
+        self.set_permissions(name, "guest")
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with all its queues; connections to it are closed."""
+        self.api("DELETE", f"vhosts/{quote(name, safe='')}")
+
+    def add_user(self, name: str, password: str, *, tags: str = "") -> None:
+        """Create a user, or change its password and tags; it may enter no virtual host yet."""
+        self.api("PUT", f"users/{quote(name, safe='')}", {"password": password, "tags": tags})
+
+    def set_permissions(
+        self, vhost: str, user: str, *, configure: str = ".*", write: str = ".*", read: str = ".*"
+    ) -> None:
+        """Let a user into a virtual host, within three patterns."""
+        path = f"permissions/{quote(vhost, safe='')}/{quote(user, safe='')}"
+        self.api("PUT", path, {"configure": configure, "write": write, "read": read})
+
+    def set_policy(self, vhost: str, name: str, *, pattern: str, **definition: object) -> None:
+        """Set a policy; ``max_length=3`` becomes ``max-length``."""
+        rules = {key.replace("_", "-"): value for key, value in definition.items()}
+        body = {"pattern": pattern, "definition": rules}
+        self.api("PUT", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}", body)
+
+    def ctl(self, *args: str) -> str:
+        """Run ``rabbitmqctl`` on this node (one to two seconds); return what it printed."""
+        command = [str(find_rabbitmq("rabbitmqctl")), "--silent", "--node", self.name, *args]
+        done = subprocess.run(
+            command,
+            env=self._environment(),
+            cwd=self.data_dir,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ServerFailedError(f"rabbitmqctl {' '.join(args)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    # --- how it is set up -------------------------------------------------------------------
+
+    def _write_files(self, cookie: str) -> None:
+        cookie_file = self.data_dir / ".erlang.cookie"
+        if not cookie_file.exists():
+            cookie_file.write_text(cookie)
+            cookie_file.chmod(0o400)
+        (self.data_dir / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (self.data_dir / "rabbitmq.conf").write_text("\n".join(self._config()) + "\n")
+
+    def _config(self) -> list[str]:
+        lines = [
+            f"listeners.tcp.local = {LOOPBACK}:{self.amqp_port}",
+            f"management.tcp.ip = {LOOPBACK}",
+            f"management.tcp.port = {self.management_port}",
+            "disk_free_limit.absolute = 50MB",
+            "vm_memory_high_watermark.absolute = 1GiB",
+            "log.console = false",
+            "log.file.level = info",
+        ]
+        if self._tls:
+            lines += [
+                f"listeners.ssl.local = {LOOPBACK}:{self.amqps_port}",
+                f"ssl_options.cacertfile = {self._tls.ca}",
+                f"ssl_options.certfile = {self._tls.cert}",
+                f"ssl_options.keyfile = {self._tls.key}",
+                "ssl_options.verify = verify_peer",
+                f"ssl_options.fail_if_no_peer_cert = {str(self._verify_clients).lower()}",
+            ]
+        return [*lines, *self._extra_config.splitlines()]
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {
+            key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ
+        }
+        data = self.data_dir
+        return {
+            **inherited,
+            "HOME": str(data),  # where Erlang looks for its cookie
+            "ERL_EPMD_PORT": str(self.epmd.port),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "ERL_CRASH_DUMP": str(data / "erl_crash.dump"),
+            "RUNNING_UNDER_SYSTEMD": "true",  # the start script then becomes the node: one pid
+            "RABBITMQ_NODENAME": self.name,
+            "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK,
+            "RABBITMQ_NODE_PORT": str(self.amqp_port),
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_CONF_ENV_FILE": str(data / "rabbitmq-env.conf"),  # absent: not the machine's
+            "RABBITMQ_CONFIG_FILE": str(data / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(data / "advanced.config"),
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(data / "generated"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(data / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(data / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(data / "log"),
+            "RABBITMQ_PID_FILE": str(data / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_ERLANG_LOOPBACK} {_SMALL}",
+            "RABBITMQ_CTL_ERL_ARGS": f"{_ERLANG_LOOPBACK} {_SMALL}",
+        }
+
+    def _ready(self) -> bool:
+        return (
+            _speaks_amqp(self.amqp_port) and _accepts(self.management_port) and self._api_answers()
+        )
+
+    def _api_answers(self) -> bool:
+        try:
+            self.api("GET", "overview")
+        except (ServerFailedError, OSError, http.client.HTTPException):
+            return False
+        return True
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_amqp(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=2) as connection:
+            connection.sendall(_AMQP_HELLO)
+            return connection.recv(1) == b"\x01"  # a method frame: connection.start
+    except OSError:
+        return False

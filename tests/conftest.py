@@ -1,0 +1,172 @@
+"""Real servers for the tests: one private RabbitMQ node and one PostgreSQL server per session.
+
+They start when the first test asks for them. Where they cannot be had, tests are skipped with the
+reason; with ``CI`` set in the environment they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+
+from dev.servers import PostgresServer, RabbitNode, ServerMissingError, TlsFiles
+from tests.support.proxy import Proxy
+
+_BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
+_DATABASE_FIXTURES = {"postgres_server", "database"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by the servers its fixtures need."""
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        if names & _BROKER_FIXTURES:
+            item.add_marker("broker")
+        if names & _DATABASE_FIXTURES:
+            item.add_marker("database")
+
+
+def _absent(reason: ServerMissingError) -> None:
+    """Skip the test, or fail it where servers are promised."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason} (and CI is set, so this is no reason to skip)")
+    pytest.skip(str(reason))
+
+
+# --- the broker ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Vhost:
+    """A virtual host of one test."""
+
+    name: str
+    node: RabbitNode
+
+    @property
+    def amqp_url(self) -> str:
+        """Where ``guest`` connects to it."""
+        return self.node.amqp_url(self.name)
+
+
+@pytest.fixture(scope="session")
+def rabbit_node() -> Iterator[RabbitNode]:
+    """The session's RabbitMQ node; whoever kills it starts it again."""
+    try:
+        node = RabbitNode()
+    except ServerMissingError as error:
+        _absent(error)
+        raise
+    with node:
+        yield node
+
+
+@pytest.fixture
+def vhost(rabbit_node: RabbitNode) -> Iterator[Vhost]:
+    """A virtual host nobody else uses, deleted afterwards."""
+    if not rabbit_node.running:
+        rabbit_node.start()
+    name = f"test-{secrets.token_hex(6)}"
+    rabbit_node.create_vhost(name)
+    yield Vhost(name, rabbit_node)
+    if rabbit_node.running:
+        rabbit_node.delete_vhost(name)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    """Certificates of one authority, as PEM files."""
+
+    ca: Path
+    server_cert: Path
+    server_key: Path
+    client_cert: Path
+    client_key: Path
+
+
+@pytest.fixture(scope="session")
+def tls_material(tmp_path_factory: pytest.TempPathFactory) -> TlsMaterial:
+    """An authority, a server certificate for the loopback interface, and one for a client."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    server = authority.issue_cert("localhost", "127.0.0.1", "::1")
+    client = authority.issue_cert("client@migrator.test", common_name="client")
+    material = TlsMaterial(
+        ca=folder / "ca.pem",
+        server_cert=folder / "server.pem",
+        server_key=folder / "server.key",
+        client_cert=folder / "client.pem",
+        client_key=folder / "client.key",
+    )
+    authority.cert_pem.write_to_path(material.ca)
+    for leaf, cert, key in (
+        (server, material.server_cert, material.server_key),
+        (client, material.client_cert, material.client_key),
+    ):
+        cert.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+        leaf.private_key_pem.write_to_path(key)
+    return material
+
+
+@pytest.fixture(scope="session")
+def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
+    """A node of its own with a TLS listener that demands client certificates."""
+    files = TlsFiles(tls_material.ca, tls_material.server_cert, tls_material.server_key)
+    try:
+        node = RabbitNode(tls=files, verify_clients=True)
+    except ServerMissingError as error:
+        _absent(error)
+        raise
+    with node:
+        yield node
+
+
+# --- the database -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The session's PostgreSQL server; whoever kills it starts it again."""
+    try:
+        server = PostgresServer()
+    except ServerMissingError as error:
+        _absent(error)
+        raise
+    with server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of an empty database nobody else uses, dropped afterwards."""
+    if not postgres_server.running:
+        postgres_server.start()
+    name = postgres_server.create_database()
+    yield postgres_server.url(name)
+    if postgres_server.running:
+        postgres_server.drop_database(name)
+
+
+# --- the line between ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy() -> Iterator[Callable[[str], Proxy]]:
+    """Put a proxy before a server: ``line = proxy(url)``, then connect to ``line.url(url)``."""
+    with ExitStack() as stack:
+
+        def place(url: str) -> Proxy:
+            parts = urlsplit(url)
+            if parts.hostname is None or parts.port is None:
+                raise ValueError(f"an address with host and port is needed, not {url!r}")
+            return stack.enter_context(Proxy(parts.hostname, parts.port))
+
+        yield place

@@ -1,0 +1,1 @@
+"""Tools the tests share: a proxy that pulls the cable."""

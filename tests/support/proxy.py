@@ -1,0 +1,245 @@
+"""A TCP proxy between a client and its server that can pull the cable, at a chosen moment."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Self
+from urllib.parse import urlsplit, urlunsplit
+
+Direction = Literal["to_server", "to_client"]
+_CHUNK = 65536
+_RESET = struct.pack("ii", 1, 0)  # linger on, for zero seconds: closing sends RST instead of FIN
+
+
+@dataclass(eq=False)
+class _Link:
+    """One client, and its own connection to the server."""
+
+    client: socket.socket
+    server: socket.socket
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def reset(self) -> None:
+        """End both sides with RST, as a broken line would."""
+        self.ended.set()
+        for side in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RD)  # wakes the thread that reads from it
+            side.close()
+
+
+class Proxy:
+    """Forward a loopback port to a server, until told otherwise.
+
+    All orders hold for every connection through the proxy, and for later ones too. Cutting resets
+    both sides: the client sees ``ConnectionResetError``, the server a client that vanished.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.RLock()
+        self._links: set[_Link] = set()
+        self._flowing = {"to_server": threading.Event(), "to_client": threading.Event()}
+        self._bytes = {"to_server": 0, "to_client": 0}
+        self._budget: int | None = None
+        self._cut_on_answer: Literal["before", "after"] | None = None
+        self._asked = False
+        self._refusing = False
+        self._closed = False
+        self.cuts = 0
+        """How often connections were cut."""
+        for flow in self._flowing.values():
+            flow.set()
+        threading.Thread(target=self._accept, name="proxy-accept", daemon=True).start()
+
+    # --- where it is ------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to, on 127.0.0.1."""
+        return int(self._listener.getsockname()[1])
+
+    def url(self, url: str) -> str:
+        """Return ``url`` with host and port replaced by the proxy's."""
+        parts = urlsplit(url)
+        login, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{self.port}"))
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open through the proxy."""
+        with self._lock:
+            return len(self._links)
+
+    def bytes(self, direction: Direction) -> int:
+        """How many bytes were forwarded in a direction, over all connections."""
+        with self._lock:
+            return self._bytes[direction]
+
+    # --- orders -----------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Reset all open connections now; new ones are welcome."""
+        with self._lock:
+            links, self._links = self._links, set()
+            self.cuts += bool(links)
+        for link in links:
+            link.reset()
+
+    def refuse(self) -> None:
+        """Reset every new connection as soon as it is made; open ones stay."""
+        self._refusing = True
+
+    def accept(self) -> None:
+        """Take new connections again."""
+        self._refusing = False
+
+    def stall(self, direction: Direction) -> None:
+        """Go deaf: stop forwarding in a direction, but keep all connections open."""
+        self._flowing[direction].clear()
+
+    def resume(self) -> None:
+        """Forward in both directions again, first of all what was held back."""
+        for flow in self._flowing.values():
+            flow.set()
+
+    def cut_after_bytes(self, count: int) -> None:
+        """Let exactly ``count`` more bytes through to the server, then cut."""
+        with self._lock:
+            self._budget = count
+
+    def cut_before_answer(self) -> None:
+        """Cut when the server answers the client's next bytes; the client never sees the answer."""
+        self._on_answer("before")
+
+    def cut_after_answer(self) -> None:
+        """Cut right after the server's answer to the client's next bytes was passed on.
+
+        "Answer" is what the server sends in one go; the rest of a longer one is lost.
+        """
+        self._on_answer("after")
+
+    def wait_for_cut(self, *, seconds: float = 10) -> None:
+        """Wait until an ordered cut has happened; raise ``TimeoutError`` when it does not."""
+        deadline = time.monotonic() + seconds
+        while self._budget is not None or self._cut_on_answer is not None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the proxy did not cut within {seconds:g} s")
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Cut everything and stop listening."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.resume()
+        self.cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the work ---------------------------------------------------------------------------
+
+    def _on_answer(self, when: Literal["before", "after"]) -> None:
+        with self._lock:
+            self._asked = False
+            self._cut_on_answer = when
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target, timeout=5)
+                server.settimeout(None)
+            except OSError:
+                server = socket.socket()
+                _Link(client, server).reset()
+                continue
+            link = _Link(client, server)
+            if self._refusing or self._closed:
+                link.reset()
+                continue
+            for side in (client, server):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._links.add(link)
+            self._spawn(link, client, server, "to_server", self._toward_server)
+            self._spawn(link, server, client, "to_client", self._toward_client)
+
+    def _spawn(
+        self,
+        link: _Link,
+        source: socket.socket,
+        target: socket.socket,
+        direction: Direction,
+        forward: Callable[[socket.socket, bytes], bool],
+    ) -> None:
+        arguments = (link, source, target, direction, forward)
+        threading.Thread(
+            target=self._pump, args=arguments, name=f"proxy-{direction}", daemon=True
+        ).start()
+
+    def _pump(
+        self,
+        link: _Link,
+        source: socket.socket,
+        target: socket.socket,
+        direction: Direction,
+        forward: Callable[[socket.socket, bytes], bool],
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_CHUNK):
+                self._flowing[direction].wait()
+                if link.ended.is_set():
+                    return
+                if forward(target, data):
+                    self.cut()
+                    return
+            self._flowing[direction].wait()
+            if not link.ended.is_set():
+                target.shutdown(socket.SHUT_WR)  # a half-closed connection stays half-closed
+                return
+        with self._lock:
+            self._links.discard(link)
+
+    def _toward_server(self, server: socket.socket, data: bytes) -> bool:
+        """Pass on what the client sent; tell whether the connection must be cut now."""
+        with self._lock:
+            allowed = len(data) if self._budget is None else min(self._budget, len(data))
+            exhausted = self._budget is not None and allowed == self._budget
+            if self._budget is not None:
+                self._budget = self._budget - allowed
+            self._asked = True
+            self._bytes["to_server"] += allowed
+        server.sendall(data[:allowed])
+        if exhausted:
+            self._budget = None
+        return exhausted
+
+    def _toward_client(self, client: socket.socket, data: bytes) -> bool:
+        """Pass on what the server sent; tell whether the connection must be cut now."""
+        with self._lock:
+            cut = self._cut_on_answer if self._asked else None
+            if cut:
+                self._cut_on_answer = None
+            if cut != "before":
+                self._bytes["to_client"] += len(data)
+        if cut != "before":
+            client.sendall(data)
+        return cut is not None
