@@ -1,0 +1,242 @@
+"""Lanes over a faithful memory broker: killed and cut at every step, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migrator.domain.conversion import Reason, Rules
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import BatchState, Mode
+from migrator.engine.claiming import Claimer, Selection
+from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.handover.prepare import Preparer
+from migrator.engine.handover.staged import StagedHandOver
+from migrator.engine.lane import LaneParts, LaneSession, Tally
+from migrator.errors import TargetUnavailable
+from migrator.ports import Unreachable
+from tests.unit.engine.memory import (
+    ENDPOINT,
+    LEASE,
+    RUN,
+    AtOnce,
+    Killed,
+    MemoryBroker,
+    MemoryClock,
+    MemoryDestinations,
+    MemoryLedger,
+    MemoryLink,
+    timeout,
+)
+
+FAULTS = {
+    Mode.STAGED: (
+        "staged.begun",
+        "staged.publishing",
+        "staged.confirmed",
+        "staged.staged",
+        "staged.committing",
+        "staged.nacked",
+        "staged.receipt",
+        "staged.handed_over",
+    ),
+    Mode.DIRECT: ("direct.begun", "direct.publishing", "direct.confirmed", "direct.handed_over"),
+}
+BATCH = 5
+
+
+class World:
+    """A store full of timeouts, a broker, and processes that come and go."""
+
+    def __init__(self, *, rows: int = 23, seed: int = 1, overdue: int = 0) -> None:
+        self.clock = MemoryClock()
+        self.ledger = MemoryLedger(
+            [timeout(n, -5.0 if n < overdue else 3600.0 + n) for n in range(rows)]
+        )
+        self.ids = list(self.ledger.stored)
+        self.broker = MemoryBroker(self.clock, random.Random(seed))
+        self.destinations = MemoryDestinations()
+        self.link: MemoryLink | None = None
+
+    def process(
+        self, mode: Mode, fault: Callable[[str], None] = lambda _name: None
+    ) -> tuple[LaneSession, MemoryLink, LaneParts]:
+        """Start a process: everything but ledger and broker is new."""
+        version = DelaysVersion.V2
+        parts = LaneParts(
+            batches=self.ledger,
+            clock=self.clock,
+            claimer=Claimer(
+                claims=self.ledger,
+                clock=self.clock,
+                selection=Selection(cutoff=timedelta(0), horizon=None),
+                endpoints=[(ENDPOINT, RUN)],
+                mode=mode,
+                max_bytes=1 << 20,
+            ),
+            preparer=Preparer(
+                batches=self.ledger,
+                destinations=self.destinations,
+                clock=self.clock,
+                rules=Rules(),
+            ),
+            direct=DirectHandOver(
+                batches=self.ledger, clock=self.clock, version=version, fault=fault
+            ),
+            background=AtOnce(),
+            batch_rows=BATCH,
+            rate_limit_per_s=0,
+        )
+        return *self.session(parts, fault), parts
+
+    def session(
+        self, parts: LaneParts, fault: Callable[[str], None]
+    ) -> tuple[LaneSession, MemoryLink]:
+        """Open a new link for a process that goes on living."""
+        link = self.link = MemoryLink(self.broker)
+
+        def open_staged() -> StagedHandOver:
+            return StagedHandOver(
+                batches=self.ledger,
+                clock=self.clock,
+                version=DelaysVersion.V2,
+                staging=link.staging(),
+                lease=LEASE,
+                receipt_deadline_s=60.0,
+                fault=fault,
+            )
+
+        return LaneSession(
+            parts, lease=LEASE, link=link, open_staged=open_staged, tally=Tally()
+        ), link
+
+    def die(self) -> None:
+        """The kernel closes a dead process's sockets."""
+        assert self.link is not None
+        self.link.close()
+
+    def run_to_the_end(self, mode: Mode, turns: int = 500) -> None:
+        """One process that works until nothing is left, opening a new link after each cut."""
+        session, link, parts = self.process(mode)
+        for _ in range(turns):
+            try:
+                session.recover()
+                while session.turn(may_claim=True):
+                    pass
+            except TargetUnavailable:
+                session.close()
+                link.close()
+                session, link = self.session(parts, lambda _name: None)
+            else:
+                return
+        pytest.fail("no end in sight")
+
+    def lost(self) -> list[str]:
+        return [i for i in self.ids if not self.broker.delivered[i] and i not in self.ledger.stored]
+
+    def doubled(self) -> list[str]:
+        return [i for i in self.ids if self.broker.delivered[i] > 1]
+
+
+def kill_at(name: str, hit: int) -> Callable[[str], None]:
+    """Return a fault point that kills the process at the n-th *name*."""
+    hits = 0
+
+    def fault(reached: str) -> None:
+        nonlocal hits
+        hits += reached == name
+        if reached == name and hits == hit:
+            raise Killed(name)
+
+    return fault
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_row_arrives_once_when_nothing_goes_wrong(mode: Mode) -> None:
+    """The plain path hands each row over exactly once and leaves no open batch."""
+    world = World(overdue=7)
+    world.run_to_the_end(mode)
+    assert set(world.broker.delivered.values()) == {1}
+    assert len(world.broker.delivered) == 23
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@pytest.mark.parametrize("hit", [1, 2, 4])
+@pytest.mark.parametrize(("mode", "name"), [(m, n) for m, names in FAULTS.items() for n in names])
+@pytest.mark.parametrize("next_mode", Mode)
+def test_a_kill_at_each_step_is_recovered_by_a_plain_restart(
+    mode: Mode, name: str, hit: int, next_mode: Mode
+) -> None:
+    """Staged never doubles, direct at most the batch in flight, and neither loses."""
+    world = World()
+    session, _, _ = world.process(mode, kill_at(name, hit))
+    with pytest.raises(Killed):
+        session.recover()
+        while session.turn(may_claim=True):
+            pass
+    world.die()
+    world.run_to_the_end(next_mode)
+    assert world.lost() == []
+    assert len(world.doubled()) <= (0 if mode is Mode.STAGED else BATCH)
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(Mode),
+    rate=st.floats(0.0, 0.05),
+    kills=st.lists(
+        st.tuples(
+            st.sampled_from([n for names in FAULTS.values() for n in names]), st.integers(1, 4)
+        ),
+        max_size=4,
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_kills_and_cuts_in_any_order_lose_nothing(
+    seed: int, mode: Mode, rate: float, kills: list[tuple[str, int]]
+) -> None:
+    """Whatever dies when: lost is 0, and staged doubles nothing that was still to come."""
+    world = World(seed=seed)
+    world.broker.failure_rate = rate
+    for name, hit in kills:
+        session, _, _ = world.process(mode, kill_at(name, hit))
+        try:
+            session.recover()
+            while session.turn(may_claim=True):
+                pass
+        except (Killed, TargetUnavailable):
+            pass
+        world.die()
+    world.run_to_the_end(mode)
+    assert world.lost() == []
+    if mode is Mode.STAGED:
+        assert world.doubled() == []
+
+
+def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
+    """A pass too old is staged again with fresh delays until it fits its growing limit."""
+    world = World(rows=5)
+    world.broker.seconds_per_pass = 3.0
+    world.run_to_the_end(Mode.STAGED)
+    due = {row.id: row.due_at for rows in world.ledger.batch_rows.values() for row in rows}
+    assert set(world.broker.delivered.values()) == {1}
+    assert all(world.broker.earliest[i] >= due[i] for i in due)
+    assert world.ledger.batches[1].attempt > 2  # type: ignore[index]
+
+
+def test_rows_for_a_lost_destination_do_not_stop_the_others() -> None:
+    """One bad destination is quarantined with its reason; the rest of the batch goes on."""
+    world = World(rows=0)
+    for n in range(6):
+        row = timeout(n, 3600.0 + n, destination="Gone" if n % 2 else "Billing")
+        world.ledger.stored[row.id] = row
+    world.destinations.lost = {"Gone": Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="x")}
+    world.run_to_the_end(Mode.STAGED)
+    assert sum(map(len, world.ledger.quarantined.values())) == 3
+    assert len(world.broker.delivered) == 3
