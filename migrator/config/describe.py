@@ -13,7 +13,7 @@ from migrator.config.load import Loaded
 from migrator.config.models import Endpoint
 from migrator.config.quantities import build_duration
 from migrator.config.secrets import MASK, mask
-from migrator.config.sources import leaves
+from migrator.config.sources import DEFAULT, leaves
 
 Plain = str | int | bool | None | dict[str, str]
 
@@ -61,10 +61,11 @@ def _rows(loaded: Loaded) -> Iterator[Row]:
 def _endpoint_rows(loaded: Loaded) -> Iterator[Row]:
     for index, endpoint in enumerate(loaded.settings.endpoints):
         for (key,), field in leaves(Endpoint):
+            is_set = _attribute(key) in endpoint.model_fields_set
             yield Row(
                 key=f"endpoints[{index}].{key}",
                 value=_plain(_value(endpoint, (key,))),
-                origin=loaded.origin(("endpoints", index)).text,
+                origin=(loaded.origin(("endpoints", index)) if is_set else DEFAULT).text,
                 meaning=field.description or "",
             )
 
@@ -72,8 +73,12 @@ def _endpoint_rows(loaded: Loaded) -> Iterator[Row]:
 def _value(model: BaseModel, path: Sequence[str]) -> object:
     value: object = model
     for key in path:
-        value = getattr(value, "schema_name" if key == "schema" else key)
+        value = getattr(value, _attribute(key))
     return value
+
+
+def _attribute(key: str) -> str:
+    return "schema_name" if key == "schema" else key  # ``schema`` is a method of every model
 
 
 def _plain(value: object) -> Plain:

@@ -1,0 +1,88 @@
+"""Writing results: one value, shown as a table for people or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH_WITHOUT_TERMINAL: Final = 240
+"""Characters; so that nothing is cut when a table goes into a file or a pipe."""
+
+
+def write_json(name: str, data: Mapping[str, object]) -> None:
+    """Write *data* to stdout as the document ``migrator/<name>/1``."""
+    document = {"schema": f"migrator/{name}/1", **data}
+    print(json_text(document))  # noqa: T201 - stdout is where data goes
+
+
+def json_text(document: Mapping[str, object]) -> str:
+    """Return *document* as indented JSON."""
+    return json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def write_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Write a table to stdout; numbers stand on the right."""
+    listed = [list(row) for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        is_number = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(_cell(value) for value in row))
+    console(stream).print(table)
+
+
+def write_text(text: str) -> None:
+    """Write lines of data to stdout."""
+    print(text)  # noqa: T201 - stdout is where data goes
+
+
+def say(text: str) -> None:
+    """Tell a person something, on stderr."""
+    print(text, file=sys.stderr)  # noqa: T201 - talk goes to stderr
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Return a console that takes text as it is: queue names may hold brackets."""
+    stream = sys.stdout if stream is None else stream
+    return Console(
+        file=stream,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL,
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ")
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    return str(value)
