@@ -1,0 +1,322 @@
+"""A whole small system for the real program: a legacy table, a broker, receivers' queues.
+
+The legacy table is created and filled with plain SQL of its own, so that a mistake in
+migrator's stores cannot hide behind the same mistake here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pika
+import psycopg
+from pika.adapters.blocking_connection import BlockingChannel
+from psycopg import sql
+
+from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
+from migrator.domain.routing import DelaysVersion, level_name
+from migrator.domain.wiretime import build_wire_time
+
+NO_SAGA = uuid.UUID(int=0)
+FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of the legacy table."""
+
+    id: str
+    destination: str | None
+    due_at: datetime
+    body: bytes | None
+    headers: str | None
+    saga_id: uuid.UUID = NO_SAGA
+    persistence_version: str = "6.6.5.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One message that was found on the broker."""
+
+    queue: str
+    routing_key: str
+    properties: pika.BasicProperties
+    body: bytes
+
+    @property
+    def timeout_id(self) -> str:
+        return str((self.properties.headers or {}).get(RELATED_TO_TIMEOUT_ID))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The books after a crash test."""
+
+    attempted: int
+    found: int
+    lost: tuple[str, ...]
+    duplicated: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"attempted {self.attempted}, found {self.found}, lost {len(self.lost)}, "
+            f"duplicated {len(self.duplicated)}, foreign {len(self.foreign)}"
+        )
+
+
+def row(
+    due_in: timedelta = timedelta(days=3),
+    *,
+    destination: str | None = "Billing",
+    body: bytes | None = b'{"a": 1}',
+    headers: dict[str, str | None] | None = None,
+    sent_before: timedelta = timedelta(days=1),
+    **more: Any,
+) -> Row:
+    """Return a row as a version 6 endpoint would have stored it."""
+    now = datetime.now(UTC)
+    due_at = now + due_in
+    message_id = str(uuid.uuid4())
+    usual: dict[str, str | None] = {
+        "NServiceBus.MessageId": message_id,
+        "NServiceBus.MessageIntent": "Send",
+        "NServiceBus.CorrelationId": message_id,
+        "NServiceBus.ConversationId": str(uuid.uuid4()),
+        "NServiceBus.OriginatingEndpoint": "Sales",
+        "NServiceBus.OriginatingMachine": "APP01",
+        "NServiceBus.ReplyToAddress": "Sales",
+        "NServiceBus.ContentType": "application/json",
+        "NServiceBus.EnclosedMessageTypes": "Acme.Billing.Remind, Acme.Billing, Version=1.0.0.0",
+        "NServiceBus.Version": "6.5.10",
+        "NServiceBus.NonDurableMessage": "False",
+        "NServiceBus.TimeSent": build_wire_time(now - sent_before),
+        "NServiceBus.Timeout.Expire": build_wire_time(due_at),
+        "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
+    }
+    return Row(
+        id=str(uuid.uuid4()),
+        destination=destination,
+        due_at=due_at,
+        body=body,
+        headers=json.dumps(usual | (headers or {}), indent=2),
+        **more,
+    )
+
+
+@dataclass
+class Rig:
+    """One endpoint's store in one database, and one virtual host of one broker."""
+
+    database_url: str
+    broker_url: str
+    management_url: str | None = None
+    endpoint: str = "Sales"
+    schema: str = "public"
+    delays: DelaysVersion = DelaysVersion.V2
+    settings: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    # ── the legacy side ─────────────────────────────────────────────────────────────────────
+
+    @property
+    def table(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.endpoint.replace(".", "_") + "_TimeoutData")
+
+    def sql(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return a connection of the test's own."""
+        return psycopg.connect(self.database_url.replace("+psycopg", ""), autocommit=True)
+
+    def create_store(self) -> None:
+        """Create the table as the vendor's script does."""
+        name = self.endpoint.replace(".", "_") + "_TimeoutData"
+        with self.sql() as connection:
+            connection.execute(
+                sql.SQL(
+                    'CREATE TABLE {} ("Id" uuid NOT NULL PRIMARY KEY,'
+                    ' "Destination" character varying(200), "SagaId" uuid, "State" bytea,'
+                    ' "Time" timestamp, "Headers" text, "PersistenceVersion" character varying(23))'
+                ).format(self.table)
+            )
+            for suffix, column in (("_SagaIdx", "SagaId"), ("_TimeIdx", "Time")):
+                connection.execute(
+                    sql.SQL("CREATE INDEX {} ON {} USING btree ({} ASC NULLS LAST)").format(
+                        sql.Identifier(name + suffix), self.table, sql.Identifier(column)
+                    )
+                )
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Store *rows* as the persister would."""
+        copy = sql.SQL("COPY {} FROM STDIN").format(self.table)
+        with self.sql() as connection, connection.cursor().copy(copy) as writer:
+            for each in rows:
+                writer.write_row(
+                    (
+                        each.id,
+                        each.destination,
+                        each.saga_id,
+                        each.body,
+                        each.due_at.astimezone(UTC).replace(tzinfo=None),
+                        each.headers,
+                        each.persistence_version,
+                    )
+                )
+
+    def stored_ids(self) -> set[str]:
+        """Return the ids that are still in the legacy table."""
+        with self.sql() as connection:
+            found = connection.execute(sql.SQL('SELECT "Id" FROM {}').format(self.table))
+            return {str(each) for (each,) in found}
+
+    def quarantined(self) -> dict[str, str]:
+        """Return id → reason code of everything in quarantine."""
+        with self.sql() as connection:
+            found = connection.execute(
+                "SELECT store_id, reason FROM migrator.timeout WHERE state = 'quarantined'"
+            )
+            return {str(each): str(reason) for each, reason in found}
+
+    def batch_states(self) -> Counter[str]:
+        """Return how many batches are in which state."""
+        with self.sql() as connection:
+            found = connection.execute("SELECT state, count(*) FROM migrator.batch GROUP BY state")
+            return Counter({str(state): int(n) for state, n in found})
+
+    # ── the program ─────────────────────────────────────────────────────────────────────────
+
+    def environment(self, **more: str) -> dict[str, str]:
+        settings = {
+            "MIGRATOR_STORE__URL": self.database_url,
+            "MIGRATOR_STORE__SCHEMA": self.schema,
+            "MIGRATOR_BROKER__URL": self.broker_url,
+            "MIGRATOR_BROKER__DELAYS": str(self.delays),
+            "MIGRATOR_LOG__FORMAT": "json",
+        }
+        if self.management_url:
+            settings["MIGRATOR_BROKER__MANAGEMENT_URL"] = self.management_url
+        return {**os.environ, **settings, **self.settings, **more}
+
+    def start(self, *args: str, fault: str | None = None, **env: str) -> subprocess.Popen[str]:
+        """Start the real program; *fault* is ``name:hit`` of the step to be killed at."""
+        environment = self.environment(**env)
+        if fault is not None:
+            environment[FAULT_VARIABLE] = fault
+        process = subprocess.Popen(
+            [sys.executable, "-m", "migrator", *args],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(
+        self, *args: str, fault: str | None = None, timeout: float = 90, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the real program to its end and return what it said."""
+        process = self.start(*args, fault=fault, **env)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def must(self, *args: str, codes: Sequence[int] = (0,), **more: Any) -> str:
+        """Run the program, demand one of *codes*, return its stdout."""
+        done = self.run(*args, **more)
+        assert done.returncode in codes, f"{args} ended {done.returncode}:\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def migrate(self, *args: str, **more: Any) -> str:
+        """Migrate everything that can be migrated now."""
+        return self.must(
+            "run", "--endpoint", self.endpoint, "--once", *args, codes=(0, 5), **more
+        )
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill -9, and wait until the kernel is done with it."""
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+
+    def close(self) -> None:
+        """Stop whatever still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                self.kill(process)
+
+    # ── the broker ──────────────────────────────────────────────────────────────────────────
+
+    def amqp(self) -> pika.BlockingConnection:
+        """Return a connection of the test's own."""
+        return pika.BlockingConnection(pika.URLParameters(self.broker_url))
+
+    def create_receivers(self, *names: str, direct: bool = False) -> None:
+        """Declare the queues of receiving endpoints, conventional unless *direct*."""
+        with self.amqp() as connection:
+            channel = connection.channel()
+            for name in names:
+                channel.queue_declare(name, durable=True)
+                if not direct:
+                    channel.exchange_declare(name, "fanout", durable=True)
+                    channel.queue_bind(name, name, "")
+
+    def prepare(self, *receivers: str) -> None:
+        """Create store, ledger, levels and receivers: everything a migration needs."""
+        self.create_store()
+        self.must("db", "upgrade")
+        self.must("delays", "create")
+        self.create_receivers(*(receivers or ("Billing",)))
+
+    def drain(self, *queues: str) -> list[Found]:
+        """Take every message out of *queues*."""
+        with self.amqp() as connection:
+            channel = connection.channel()
+            return [found for queue in queues for found in _drain(channel, queue)]
+
+    def drain_levels(self) -> list[Found]:
+        """Take every message out of the delay levels."""
+        return self.drain(*(level_name(self.delays, level) for level in range(27, -1, -1)))
+
+    def account(self, rows: Sequence[Row], *receivers: str, settle_s: float = 15) -> Account:
+        """Count each timeout on the broker; waits until what is dead-lettered has arrived."""
+        expected = {each.id for each in rows} - self.stored_ids() - set(self.quarantined())
+        found: Counter[str] = Counter()
+        deadline = time.monotonic() + settle_s
+        while True:
+            taken = [*self.drain_levels(), *self.drain(*receivers)]
+            found.update(each.timeout_id for each in taken)
+            if not taken and (expected <= set(found) or time.monotonic() > deadline):
+                break
+            time.sleep(0.3)
+        return Account(
+            attempted=len(rows),
+            found=sum(found.values()),
+            lost=tuple(sorted(expected - set(found))),
+            duplicated=tuple(sorted(each for each, times in found.items() if times > 1)),
+            foreign=tuple(sorted(set(found) - expected)),
+        )
+
+
+def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
+    while True:
+        method, properties, body = channel.basic_get(queue, auto_ack=True)
+        if method is None:
+            return
+        yield Found(
+            queue=queue, routing_key=method.routing_key, properties=properties, body=body
+        )
+
+
+def chance(seed: int) -> random.Random:
+    """Return a source of randomness that a failing test can be repeated with."""
+    return random.Random(seed)

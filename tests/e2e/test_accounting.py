@@ -1,0 +1,219 @@
+"""Two thousand timeouts of every kind: after one run each is where it belongs, and says why."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from migrator.domain import headers as h
+from migrator.domain.delays import seconds_up
+from migrator.domain.routing import DelaysVersion, entry_level, level_name, parse_routing_key
+from migrator.domain.wiretime import build_wire_time, parse_wire_time
+from tests.e2e.rig import Found, Rig, Row, row
+
+CONVENTIONAL: Final = ("Billing", "Shipping.Orders.EU", "Größe-Ünïcode.队列")
+DIRECT: Final = ("direct-only", "Direct.Dotted")
+REASONS: Final = {
+    "unreadable-headers",
+    "no-destination",
+    "destination-unknown",
+    "destination-unbound",
+    "destination-name-too-long",
+    "property-too-long",
+    "header-key-too-long",
+    "headers-too-large",
+    "body-too-large",
+}
+DAYS: Final = timedelta(days=1)
+
+
+def good_rows(kinds: int) -> Iterator[Row]:
+    """Yield rows that arrive: soon and late, near and far, small, empty and large."""
+    receivers = (*CONVENTIONAL, *DIRECT)
+    for n in range(kinds):
+        yield row(timedelta(days=1 + n % 900, seconds=n), destination=receivers[n % 5])
+    for n in range(60):
+        yield row(-timedelta(minutes=n + 1), destination=receivers[n % 5])
+    for n in range(60):
+        yield row(timedelta(seconds=12 + n % 8), destination=receivers[n % 5])
+    yield row(40 * DAYS, body=b"")
+    yield row(40 * DAYS, body=None)
+    yield from (row(41 * DAYS, body=b"x" * 2**20) for _ in range(5))
+    yield row(3 * DAYS, destination="Billing@OLDMACHINE")
+    yield row(3 * DAYS, headers={"NServiceBus.TimeSent": "yesterday"})
+    yield row(3 * DAYS, headers={"Custom.Null": None, "x-death": "old", "Ключ": "значение"})
+
+
+def bad_rows() -> dict[str, Row]:
+    """Return one row per quarantine reason; an overdue unroutable one comes in its own test."""
+    soon = 5 * DAYS
+    broken = row(soon)
+    return {
+        "unreadable-headers": Row(
+            id=broken.id, destination="Billing", due_at=broken.due_at, body=b"", headers="{oops"
+        ),
+        "no-destination": row(soon, destination=None, headers={"NServiceBus.ReplyToAddress": None}),
+        "destination-unknown": row(soon, destination="Nowhere"),
+        "destination-unbound": row(soon, destination="exchange-without-queue"),
+        "destination-name-too-long": row(soon, destination="é" * 100),
+        "property-too-long": row(soon, headers={"NServiceBus.MessageId": "m" * 256}),
+        "header-key-too-long": row(soon, headers={"k" * 256: "v"}),
+        "headers-too-large": row(soon, headers={"Custom.Large": "v" * 120_000}),
+        "body-too-large": row(soon, body=b"x" * 1_200_000),
+    }
+
+
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
+    """Delivered, waiting in a level, left in the store or quarantined with its code: all 2 000."""
+    rig.prepare(*CONVENTIONAL)
+    rig.create_receivers(*DIRECT, direct=True)
+    with rig.amqp() as connection:
+        connection.channel().exchange_declare("exchange-without-queue", "fanout", durable=True)
+    bad = bad_rows()
+    beyond = [row(timedelta(days=9 * 365.25, seconds=n)) for n in range(20)]
+    good = list(good_rows(2000 - len(bad) - len(beyond) - 130))
+    rig.insert([*good, *bad.values(), *beyond])
+    rig.must(
+        "run", "--endpoint", "Sales", "--once", "--mode", mode, "--cutoff", "0s",
+        codes=(5,), timeout=120, MIGRATOR_BROKER__MAX_MESSAGE_BYTES="1100000",
+    )  # fmt: skip
+    assert rig.stored_ids() == {each.id for each in beyond}
+    assert rig.quarantined() == {each.id: reason for reason, each in bad.items()}
+    assert set(bad) == REASONS
+    found = _wait_and_take(rig, {each.id for each in good})
+    assert Counter(each.timeout_id for each in found) == Counter(each.id for each in good)
+    by_id = {each.id: each for each in good}
+    for each in found:
+        _check(each, by_id[each.timeout_id], rig.delays)
+
+
+def test_the_cutoff_leaves_near_rows_to_the_timeout_manager(rig: Rig) -> None:
+    """Rows due within the cutoff, overdue ones included, stay untouched in the store."""
+    rig.prepare()
+    near = [row(timedelta(minutes=n)) for n in range(-5, 30)]
+    far = [row(timedelta(hours=2 + n)) for n in range(20)]
+    rig.insert([*near, *far])
+    rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "1h")
+    assert rig.stored_ids() == {each.id for each in near}
+    account = rig.account([*near, *far], "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
+def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
+    """Rows due later than the horizon wait in the store until they are nearer."""
+    rig.prepare()
+    near = [row(timedelta(days=n + 1)) for n in range(10)]
+    far = [row(timedelta(days=n + 31)) for n in range(10)]
+    rig.insert([*near, *far])
+    rig.must("run", "--endpoint", "Sales", "--once", "--horizon", "30d")
+    assert rig.stored_ids() == {each.id for each in far}
+
+
+@pytest.mark.parametrize("delays", DelaysVersion)
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: DelaysVersion) -> None:
+    """Due 1 to 20 s ahead with cutoff 0s: none early, p99 late by under 1.5 s."""
+    rig.delays = delays
+    rig.prepare()
+    process = rig.start("run", "--endpoint", "Sales", "--mode", mode, "--cutoff", "0s")
+    _wait_until_ready(rig)
+    rig.insert(row(timedelta(seconds=1 + 19 * n / 199)) for n in range(200))
+    late: list[float] = []
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        ends = time.monotonic() + 40
+        while len(late) < 200 and time.monotonic() < ends:
+            method, properties, _ = channel.basic_get("Billing", auto_ack=True)
+            if method is None:
+                time.sleep(0.01)
+                continue
+            due = parse_wire_time(properties.headers[h.DELIVER_AT])
+            late.append((datetime.now(UTC) - due).total_seconds())
+    rig.kill(process)
+    late.sort()
+    print(f"{mode} {delays}: p50 {late[99]:.3f} s, p99 {late[197]:.3f} s, worst {late[-1]:.3f} s")
+    assert len(late) == 200
+    assert late[0] >= 0
+    assert late[197] < 1.5
+
+
+def test_an_overdue_row_for_an_unbound_exchange_is_returned_and_quarantined(rig: Rig) -> None:
+    """The broker returns what is already due and goes nowhere; it is told apart as unroutable."""
+    rig.prepare()
+    rig.insert([row(-timedelta(minutes=1)) for _ in range(3)])
+    with rig.amqp() as connection:
+        connection.channel().queue_unbind("Billing", "Billing", "")
+    rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "0s", codes=(5,))
+    assert Counter(rig.quarantined().values()) == {"unroutable": 3}
+
+
+def test_run_says_what_it_did_as_json(rig: Rig) -> None:
+    """``run --once --json`` and ``status --json`` carry their schema and the true numbers."""
+    rig.prepare()
+    rig.insert([row() for _ in range(25)])
+    rig.must("run", "--endpoint", "Sales", "--once", "--json")
+    status = json.loads(rig.must("status", "--json"))
+    assert status["schema"] == "migrator/status/1"
+    assert [e["handed_over"] for e in status["endpoints"]] == [25]
+
+
+def _wait_until_ready(rig: Rig) -> None:
+    """Wait until a daemon holds a lane and has looked once."""
+    for _ in range(200):
+        with rig.sql() as connection:
+            if connection.execute("SELECT 1 FROM migrator.lease").fetchone():
+                time.sleep(0.5)
+                return
+        time.sleep(0.1)
+    pytest.fail("the daemon took no lane")
+
+
+def _wait_and_take(rig: Rig, expected: set[str]) -> list[Found]:
+    """Wait for the near rows to arrive, then take everything that is on the broker."""
+    time.sleep(22)
+    found = [*rig.drain(*CONVENTIONAL, *DIRECT), *rig.drain_levels()]
+    assert {each.timeout_id for each in found} == expected
+    return found
+
+
+def _check(found: Found, original: Row, delays: DelaysVersion) -> None:
+    stored = json.loads(original.headers or "{}")
+    sent, properties = found.properties.headers, found.properties
+    destination = (original.destination or "").partition("@")[0]
+    assert found.body == (original.body or b"")
+    assert properties.message_id == stored["NServiceBus.MessageId"]
+    assert properties.type == "Acme.Billing.Remind"
+    assert properties.content_type == "application/json"
+    assert properties.correlation_id == stored["NServiceBus.CorrelationId"]
+    assert properties.reply_to == "Sales"
+    assert properties.delivery_mode == 2
+    for key, value in stored.items():
+        if key in {h.EXPIRE, h.ROUTE_EXPIRED_TO} or key.startswith("x-"):
+            assert key not in sent or key.startswith("x-")
+        elif key != h.TIME_SENT:
+            assert sent[key] == value
+    due = parse_wire_time(stored[h.EXPIRE])
+    assert sent[h.DELIVER_AT] == build_wire_time(due)
+    claimed_due = parse_wire_time(sent[h.TIME_SENT]) + timedelta(seconds=sent[h.DELAY_IN_SECONDS])
+    if original.due_at > datetime.now(UTC):
+        assert timedelta(0) <= claimed_due - due < timedelta(seconds=1)
+    if found.queue.startswith("nsb."):
+        _check_level(found, due, destination, delays)
+    else:
+        assert found.queue == destination
+        assert due <= datetime.now(UTC)
+
+
+def _check_level(found: Found, due: datetime, destination: str, delays: DelaysVersion) -> None:
+    delay_s, key_destination = parse_routing_key(found.routing_key)
+    assert key_destination == destination
+    assert found.queue == level_name(delays, entry_level(delay_s))
+    remaining_s = seconds_up(due - datetime.now(UTC))
+    assert 0 <= delay_s - remaining_s <= 120  # it was published up to two minutes ago

@@ -1,0 +1,99 @@
+"""The real program, killed at every named step and at random moments: lost 0, always."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import pytest
+
+from tests.e2e.rig import Rig, chance, row
+
+BATCH: Final = 100
+STAGED: Final = (
+    "claim.done",
+    "staged.begun",
+    "staged.publishing",
+    "staged.confirmed",
+    "staged.staged",
+    "staged.committing",
+    "staged.nacked",
+    "staged.receipt",
+    "staged.handed_over",
+)
+DIRECT: Final = (
+    "claim.done",
+    "direct.begun",
+    "direct.publishing",
+    "direct.confirmed",
+    "direct.handed_over",
+)
+SHORT_FORM: Final = {"staged.publishing", "staged.committing", "staged.nacked", "direct.confirmed"}
+KILLED: Final = -9
+
+
+def steps() -> list[object]:
+    """Return every mode and step; those outside the short form run with --full only."""
+    return [
+        pytest.param(
+            mode, name, id=name, marks=[] if name in SHORT_FORM else [pytest.mark.slow]
+        )
+        for mode, names in (("staged", STAGED), ("direct", DIRECT))
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(("mode", "name"), steps())
+def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
+    """Killed at a named step and restarted with other knobs: nothing lost, nothing doubtful."""
+    rig.prepare()
+    rows = [row() for _ in range(5 * BATCH)]
+    rig.insert(rows)
+    batch = ("MIGRATOR_HANDOVER__BATCH_SIZE", str(BATCH))
+    killed = rig.run(
+        "run", "--endpoint", "Sales", "--once", "--mode", mode, fault=f"{name}:2", **dict([batch])
+    )
+    assert killed.returncode == KILLED, killed.stderr
+    rig.migrate("--mode", "staged", MIGRATOR_HANDOVER__BATCH_SIZE="37")
+    account = rig.account(rows, "Billing")
+    print(f"{name}: {account}")
+    assert account.lost == ()
+    assert account.foreign == ()
+    assert len(account.duplicated) <= (0 if mode == "staged" else BATCH)
+    assert set(rig.batch_states()) == {"handed_over"}
+
+
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize(
+    "kills", [5, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
+    """Killed again and again at random moments: lost 0, staged doubles 0."""
+    rig.prepare()
+    rows = [row() for _ in range(kills * 1500)]
+    rig.insert(rows)
+    dice = chance(20_260_301 + kills)
+    knobs = ({"lanes": 1, "batch": BATCH}, {"lanes": 2, "batch": 250}, {"lanes": 1, "batch": 40})
+    in_flight = 0
+    for turn in range(kills):
+        knob = knobs[turn % len(knobs)]
+        in_flight += knob["lanes"] * knob["batch"]
+        process = rig.start(
+            "run",
+            "--endpoint",
+            "Sales",
+            "--mode",
+            mode,
+            MIGRATOR_HANDOVER__LANES=str(knob["lanes"]),
+            MIGRATOR_HANDOVER__BATCH_SIZE=str(knob["batch"]),
+        )
+        time.sleep(dice.uniform(0.8, 3.0))
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        rig.kill(process)
+    rig.migrate("--mode", mode, timeout=300)
+    account = rig.account(rows, "Billing", settle_s=30)
+    print(f"{mode}, {kills} kills: {account}")
+    assert account.lost == ()
+    assert account.foreign == ()
+    assert len(account.duplicated) <= (0 if mode == "staged" else in_flight)
+    assert set(rig.batch_states()) == {"handed_over"}

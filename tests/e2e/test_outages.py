@@ -1,0 +1,153 @@
+"""Servers that die, wires that are cut, processes that are paused: the promise holds."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from dev.postgres import PostgresServer
+from dev.rabbit import RabbitNode
+from tests.e2e.rig import Rig, chance, row
+
+ROWS = 4000
+
+
+def test_two_daemons_share_one_endpoint(rig: Rig) -> None:
+    """Two daemons at once: the rows are split, none is doubled or lost."""
+    rig.prepare()
+    rows = [row() for _ in range(ROWS)]
+    rig.insert(rows)
+    daemons = [
+        rig.start("run", "--endpoint", "Sales", "--once", MIGRATOR_HANDOVER__BATCH_SIZE="100")
+        for _ in range(2)
+    ]
+    for daemon in daemons:
+        _, err = daemon.communicate(timeout=90)
+        assert daemon.returncode == 0, err
+    with rig.sql() as connection:
+        owners = connection.execute("SELECT count(DISTINCT lane) FROM migrator.batch").fetchone()
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+    assert owners == (2,)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig) -> None:
+    """Stopped in the middle, its lane taken by another, woken up again: nothing twice."""
+    rig.prepare()
+    rows = [row() for _ in range(ROWS)]
+    rig.insert(rows)
+    paused = rig.start("run", "--endpoint", "Sales", MIGRATOR_HANDOVER__BATCH_SIZE="100")
+    _wait_for(lambda: rig.batch_states()["handed_over"] >= 3)
+    paused.send_signal(signal.SIGSTOP)
+    time.sleep(21)  # the lease is 20 s
+    rig.migrate(timeout=120)
+    paused.send_signal(signal.SIGCONT)
+    time.sleep(5)
+    paused.send_signal(signal.SIGTERM)
+    _, err = paused.communicate(timeout=60)
+    assert paused.returncode == 0, err[-3000:]
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+    assert set(rig.batch_states()) == {"handed_over"}
+
+
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+def test_the_broker_is_killed_and_comes_back(
+    database: str, private_node: RabbitNode, mode: str
+) -> None:
+    """A broker node that dies during the hand-over loses nothing that was confirmed."""
+    rig = Rig(database_url=database, broker_url=private_node.amqp_url())
+    rig.prepare()
+    rows = [row() for _ in range(ROWS)]
+    rig.insert(rows)
+    process = rig.start(
+        "run", "--endpoint", "Sales", "--mode", mode, MIGRATOR_HANDOVER__BATCH_SIZE="100"
+    )
+    _wait_for(lambda: rig.batch_states()["handed_over"] >= 5)
+    private_node.kill()
+    time.sleep(1)
+    private_node.start()
+    _wait_for(lambda: not rig.stored_ids(), seconds=60)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err[-3000:]
+    account = rig.account(rows, "Billing", settle_s=60)
+    print(f"broker killed, {mode}: {account}")
+    assert account.lost == ()
+    # one batch of ours, and what the broker itself may double on its way down the levels
+    assert len(account.duplicated) <= 200
+
+
+def test_the_database_restarts_between_confirm_and_mark(
+    private_postgres: PostgresServer, vhost: Any
+) -> None:
+    """PostgreSQL restarts at once while batches are under way; staged doubles nothing."""
+    url = private_postgres.url(private_postgres.create_database())
+    rig = Rig(database_url=url, broker_url=vhost.amqp_url)
+    rig.prepare()
+    rows = [row() for _ in range(ROWS)]
+    rig.insert(rows)
+    process = rig.start("run", "--endpoint", "Sales", MIGRATOR_HANDOVER__BATCH_SIZE="100")
+    for _ in range(3):
+        seen = rig.batch_states()["handed_over"]
+        _wait_for(lambda seen=seen: rig.batch_states()["handed_over"] >= seen + 3)  # type: ignore[misc]
+        private_postgres.restart("immediate")
+    _wait_for(lambda: not rig.stored_ids(), seconds=60)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err[-3000:]
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+def test_the_wire_is_cut_again_and_again(
+    rig: Rig, vhost: Any, proxy: Any, mode: str
+) -> None:
+    """Connections reset before and after the broker's answers: lost 0, staged doubles 0."""
+    rig.prepare()
+    rows = [row() for _ in range(ROWS)]
+    rig.insert(rows)
+    direct_url = rig.broker_url
+    wire = proxy(direct_url)
+    rig.broker_url = wire.url(direct_url)
+    process = rig.start(
+        "run", "--endpoint", "Sales", "--mode", mode, MIGRATOR_HANDOVER__BATCH_SIZE="100"
+    )
+    dice = chance(7)
+    ended = threading.Event()
+
+    def cut_often() -> None:
+        ways = (wire.cut, wire.cut_before_answer, wire.cut_after_answer)
+        while not ended.wait(dice.uniform(0.3, 1.2)):
+            dice.choice(ways)()
+
+    cutter = threading.Thread(target=cut_often)
+    cutter.start()
+    time.sleep(8)
+    ended.set()
+    cutter.join()
+    _wait_for(lambda: not rig.stored_ids(), seconds=60)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err[-3000:]
+    rig.broker_url = direct_url
+    cuts = err.count('"lane_trouble"')
+    account = rig.account(rows, "Billing")
+    print(f"wire cut, {mode}: {cuts} sessions lost, {account}")
+    assert cuts >= 2
+    assert account.lost == ()
+    assert len(account.duplicated) <= (0 if mode == "staged" else 100 * cuts)
+
+
+def _wait_for(condition: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
