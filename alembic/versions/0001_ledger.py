@@ -1,0 +1,194 @@
+"""Create the ledger: runs, batches, timeouts, leases, events, and views over them."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import context, op
+
+from migrator.database.types import UtcDateTime
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_OPEN = sa.text("state IS NULL OR state IN ('quarantined', 'dispatched')")
+_HAS_STATE = sa.text("state IS NOT NULL")
+_BATCH_TIMES = (
+    "claimed_at",
+    "staging_at",
+    "staged_at",
+    "committing_at",
+    "publishing_at",
+    "handed_over_at",
+    "doubtful_at",
+    "released_at",
+    "recalled_at",
+)
+
+
+def upgrade() -> None:
+    """Create all tables and views."""
+    _create_ledger_and_run()
+    _create_batch()
+    _create_timeout()
+    _create_lease_and_event()
+    _create_views()
+
+
+def downgrade() -> None:
+    """Refuse: the ledger is the only memory of what was handed over."""
+    raise NotImplementedError("the ledger is never downgraded; restore a backup instead")
+
+
+def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, sa.Text, nullable=nullable)
+
+
+def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
+    return sa.Column(name, UtcDateTime(), nullable=nullable)
+
+
+def _names() -> Any:
+    return context.config.attributes["names"]
+
+
+def _create(noun: str, *columns: Any) -> None:
+    op.create_table(_names().table(noun), *columns, schema=_names().schema)
+
+
+def _index(noun: str, name: str, columns: list[str], **options: Any) -> None:
+    names = _names()
+    op.create_index(names.table(name), names.table(noun), columns, schema=names.schema, **options)
+
+
+def _create_ledger_and_run() -> None:
+    _create(
+        "ledger",
+        sa.Column("id", sa.String(40), primary_key=True),
+        _text("identity"),
+        _time("created_at", nullable=False),
+    )
+    _create(
+        "run",
+        sa.Column("id", _ID, primary_key=True),
+        _text("endpoint"),
+        _text("source"),
+        _text("options"),
+        _text("tool_version"),
+        _text("status"),
+        _time("begun_at", nullable=False),
+        _time("ended_at"),
+    )
+
+
+def _create_batch() -> None:
+    names = _names()
+    run = ".".join(filter(None, (names.schema, names.table("run"), "id")))
+    _create(
+        "batch",
+        sa.Column("id", _ID, primary_key=True),
+        sa.Column("run_id", _ID, sa.ForeignKey(run), nullable=False),
+        _text("endpoint"),
+        _text("source"),
+        sa.Column("lane", sa.Integer, nullable=False),
+        _text("mode"),
+        _text("state"),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("body_bytes", sa.BigInteger, nullable=False),
+        _time("first_due"),
+        _time("last_due"),
+        _text("owner", nullable=True),
+        sa.Column("lease_token", sa.BigInteger, nullable=False),
+        *(_time(name) for name in _BATCH_TIMES),
+    )
+    _index("batch", "batch_lane_state", ["lane", "state"])
+    _index("batch", "batch_run", ["run_id"])
+
+
+def _create_timeout() -> None:
+    _create(
+        "timeout",
+        sa.Column("id", _ID, primary_key=True),
+        _text("source"),
+        _text("endpoint"),
+        _text("store_id"),
+        sa.Column("batch_id", _ID, nullable=False),
+        sa.Column("row_index", sa.Integer, nullable=False),
+        _text("destination", nullable=True),
+        _text("saga_id", nullable=True),
+        _time("due", nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=True),
+        _text("headers", nullable=True),
+        _text("persistence_version", nullable=True),
+        _text("content_hash"),
+        _text("state", nullable=True),
+        _text("reason", nullable=True),
+        _text("reason_detail", nullable=True),
+    )
+    where = {"postgresql_where": _OPEN, "sqlite_where": _OPEN}
+    _index("timeout", "timeout_open", ["source", "store_id"], unique=True, **where)
+    _index("timeout", "timeout_batch", ["batch_id", "row_index"])
+    where = {"postgresql_where": _HAS_STATE, "sqlite_where": _HAS_STATE}
+    _index("timeout", "timeout_state", ["state", "id"], **where)
+
+
+def _create_lease_and_event() -> None:
+    _create(
+        "lease",
+        sa.Column("name", sa.String(100), primary_key=True),
+        _text("owner", nullable=True),
+        sa.Column("token", sa.BigInteger, nullable=False),
+        _time("until", nullable=False),
+        _text("doing", nullable=True),
+        _time("renewed_at", nullable=False),
+    )
+    _create(
+        "event",
+        sa.Column("id", _ID, primary_key=True),
+        _time("at", nullable=False),
+        _text("kind"),
+        sa.Column("batch_id", _ID, nullable=True),
+        _text("endpoint", nullable=True),
+        _text("actor"),
+        _text("detail"),
+    )
+    _index("event", "event_batch", ["batch_id"])
+
+
+def _create_views() -> None:
+    for view, query in (("timeout_status", _TIMEOUT_STATUS), ("progress", _PROGRESS)):
+        op.execute(_with_names(f"CREATE VIEW {{{view}}} AS {query}"))
+
+
+def _with_names(statement: str) -> str:
+    names = _names()
+    quote = op.get_context().dialect.identifier_preparer.quote
+    nouns = ("batch", "timeout", "timeout_status", "progress")
+    schema = f"{quote(names.schema)}." if names.schema else ""
+    return statement.format(**{noun: schema + quote(names.table(noun)) for noun in nouns})
+
+
+_TIMEOUT_STATUS = """
+SELECT t.id, t.source, t.endpoint, t.store_id, coalesce(t.state, b.state) AS state, t.destination,
+       t.saga_id, t.due, coalesce(length(t.body), 0) AS body_bytes, t.content_hash, t.reason,
+       t.reason_detail, b.id AS batch_id, t.row_index, b.run_id, b.lane, b.mode, b.attempt,
+       b.state AS batch_state, b.claimed_at, b.handed_over_at
+FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
+"""
+_PROGRESS = """
+SELECT endpoint, state, CAST(sum(n) AS bigint) AS "rows"
+FROM (
+    SELECT endpoint, state, sum(size) AS n FROM {batch} GROUP BY endpoint, state
+    UNION ALL
+    SELECT b.endpoint, b.state, -count(*) FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
+    WHERE t.state IS NOT NULL AND t.state <> b.state GROUP BY b.endpoint, b.state
+    UNION ALL
+    SELECT b.endpoint, t.state, count(*) FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
+    WHERE t.state IS NOT NULL AND t.state <> b.state GROUP BY b.endpoint, t.state
+) counted
+GROUP BY endpoint, state
+HAVING sum(n) <> 0
+"""

@@ -1,0 +1,126 @@
+"""Opening the database, and the two kinds of transaction there are.
+
+Rules of this file: every session works in UTC, waits for locks only for a while, and never
+weakens durability; a transaction either reads or writes, and says so when it begins.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+
+from migrator.domain.timeouts import content_hash
+
+APPLICATION_NAME: Final = "migrator"
+LOCK_TIMEOUT: Final = timedelta(seconds=5)
+STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
+IDLE_IN_TRANSACTION_TIMEOUT: Final = timedelta(seconds=15)
+"""A stopped process must not keep the locks of a half-done claim."""
+CONNECT_TIMEOUT_S: Final = 10
+CONTENT_HASH: Final = "migrator_content_hash"
+"""SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
+_WRITES: Final = "migrator_writes"
+
+_POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
+    # a server-side prepared statement may flip to a generic plan, which does not know how far
+    # a claim has come; planning a claim takes 1 ms
+    "prepare_threshold": None,
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "client_encoding": "utf8",
+    "application_name": APPLICATION_NAME,
+    # a silent network is found out within about 30 s
+    "keepalives_idle": 10,  # s
+    "keepalives_interval": 5,  # s
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
+
+
+def open_engine(url: str | URL) -> Engine:
+    """Return an engine for the database at *url*; nothing is connected yet.
+
+    Pass it on to everything that works on this database, and ``dispose`` it at the end.
+    Parameters never show up in its logs or errors.
+    """
+    parsed = make_url(url)
+    arguments: dict[str, Any] = {}
+    if parsed.get_backend_name() == "postgresql":
+        arguments = {k: v for k, v in _POSTGRESQL_ARGUMENTS.items() if k not in parsed.query}
+    engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments)
+    prepare = {"postgresql": _prepare_postgresql, "sqlite": _prepare_sqlite}
+    if engine.dialect.name in prepare:
+        prepare[engine.dialect.name](engine)
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that only reads; it is rolled back at the end."""
+    with engine.connect() as connection:
+        yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that writes; committed at the end, rolled back by any exception."""
+    with engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+        yield connection
+
+
+def _prepare_postgresql(engine: Engine) -> None:
+    settings = {
+        "TimeZone": "UTC",
+        "lock_timeout": _ms(LOCK_TIMEOUT),
+        "statement_timeout": _ms(STATEMENT_TIMEOUT),
+        "idle_in_transaction_session_timeout": _ms(IDLE_IN_TRANSACTION_TIMEOUT),
+        # compiling a claim takes longer than the claim
+        "jit": "off",
+    }
+    chosen = ", ".join(
+        f"set_config('{name}', '{value}', false)" for name, value in settings.items()
+    )
+    # the ledger must survive a crash of the server; a stricter setting stays as it is
+    durable = (
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        was_autocommit = connection.autocommit
+        connection.autocommit = True
+        connection.execute(f"SELECT {chosen}")
+        connection.execute(durable)
+        connection.autocommit = was_autocommit
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    """Take transactions out of the driver's hands (SQLAlchemy's documented recipe)."""
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None
+        connection.create_function(CONTENT_HASH, 2, content_hash, deterministic=True)
+        for pragma in (
+            f"busy_timeout = {_ms(LOCK_TIMEOUT)}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # a reader that turns into a writer half-way can fail at once, so writers start as such
+        is_writer = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
+
+
+def _ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)

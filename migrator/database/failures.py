@@ -1,0 +1,94 @@
+"""The one place where driver errors become ours.
+
+Rules of this file: what went wrong is told with the database's primary message only (its detail
+may quote a row), never with parameters or a URL; the cause stays attached.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from migrator.errors import MigratorError, StoreUnavailable
+
+T = TypeVar("T")
+
+_PASSING_STATES: Final = (
+    "08",  # connection exceptions
+    "40",  # serialization failure, deadlock
+    "53",  # out of connections, memory or disk
+    "57P",  # server shuts down, starts up or closed an idle session
+    "25P03",  # idle in transaction for too long
+    "57014",  # statement timeout
+    "55P03",  # lock timeout
+)
+_PASSING_SQLITE: Final = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+)
+_RETRY_ATTEMPTS: Final = 3
+_RETRY_MAX_WAIT_S: Final = 1.0
+
+
+@contextmanager
+def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
+    """Turn database errors of the block into ``StoreUnavailable`` or *failed*.
+
+    Args:
+        failed: Raised when the database answered and said no.
+        doing: What was attempted, for the message: ``claiming from public.Sales_TimeoutData``.
+    """
+    try:
+        yield
+    except DBAPIError as exc:
+        if is_passing(exc):
+            raise StoreUnavailable(
+                f"the database is not available for {doing}: {_primary(exc)}"
+            ) from exc
+        raise failed(f"the database refused {doing}: {_primary(exc)}") from exc
+    except SQLAlchemyError as exc:
+        raise failed(f"{doing} failed: {type(exc).__name__}") from exc
+
+
+def retrying(work: Callable[[], T]) -> T:
+    """Return what *work* returns; try again a little later while the database is unavailable.
+
+    Only for calls that are safe to repeat. At most three attempts, at most 2 s of waiting.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(StoreUnavailable),
+        stop=stop_after_attempt(_RETRY_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=_RETRY_MAX_WAIT_S),
+        reraise=True,
+    )
+    return attempts(work)
+
+
+def is_passing(exc: DBAPIError) -> bool:
+    """Return True when the same call may succeed later: lost connection, lock, overload."""
+    if exc.connection_invalidated:
+        return True
+    state = sqlstate(exc)
+    if state is not None:
+        return state.startswith(_PASSING_STATES)
+    if isinstance(exc.orig, sqlite3.Error):
+        code = getattr(exc.orig, "sqlite_errorcode", None)
+        return code is not None and code & 0xFF in _PASSING_SQLITE  # low byte: primary code
+    # a driver that has no code has no answer from the server
+    return type(exc.orig).__name__ in {"OperationalError", "InterfaceError", "ConnectionTimeout"}
+
+
+def sqlstate(exc: DBAPIError) -> str | None:
+    """Return the five-character SQLSTATE of *exc*, or None when the driver has none."""
+    return getattr(exc.orig, "sqlstate", None)
+
+
+def _primary(exc: DBAPIError) -> str:
+    diagnostics = getattr(exc.orig, "diag", None)
+    primary = getattr(diagnostics, "message_primary", None)
+    text = primary or str(exc.orig)
+    return (text.strip().splitlines() or [type(exc.orig).__name__])[0][:300]

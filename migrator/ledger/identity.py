@@ -1,0 +1,122 @@
+"""Which database a ledger belongs to: the ledger's id names queues, so a clone must not use it.
+
+Source: design section 5.2 (lanes).
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import translating
+from migrator.database.types import database_now
+from migrator.domain.states import OPEN, BatchState
+from migrator.errors import LedgerCloned, LedgerError, LedgerMissing
+from migrator.ledger.tables import LedgerTables
+
+_ID_CHARS: Final = 12
+_UNKNOWN: Final = "-"
+_REMEDY: Final = (
+    "its queues may belong to a daemon that still works on the original; if this database shall "
+    "be migrated on its own, run `migrator db adopt`"
+)
+
+
+def check_identity(engine: Engine, tables: LedgerTables) -> str:
+    """Return the ledger's id.
+
+    Raises:
+        LedgerMissing: There is no ledger row yet: `migrator db upgrade`.
+        LedgerCloned: The ledger was created in another database. Nothing was changed.
+    """
+    doing = "reading the ledger's identity"
+    with translating(LedgerError, doing=doing), reading(engine) as connection:
+        row = connection.execute(select(tables.ledger)).first()
+        present = identity_of(connection)
+    if row is None:
+        raise LedgerMissing("the ledger is empty; run `migrator db upgrade`")
+    if not _is_same(row.identity, present):
+        raise LedgerCloned(
+            f"ledger {row.id} was created in {row.identity}, but this database is {present}: "
+            f"{_REMEDY}"
+        )
+    return str(row.id)
+
+
+def enter_identity(connection: Connection, tables: LedgerTables) -> None:
+    """Give the ledger its id and the present database as its own, unless it has them."""
+    if connection.execute(select(tables.ledger.c.id)).first() is None:
+        connection.execute(
+            insert(tables.ledger).values(
+                id=_new_id(), identity=identity_of(connection), created_at=database_now()
+            )
+        )
+
+
+def adopt(engine: Engine, tables: LedgerTables) -> str:
+    """Make a cloned ledger this database's own: new id, no owners; return the new id.
+
+    Batches beyond ``claimed`` become ``doubtful``: their outcome is known to the original only.
+    """
+    with translating(LedgerError, doing="adopting the ledger"), writing(engine) as connection:
+        new_id = _new_id()
+        connection.execute(
+            update(tables.ledger).values(id=new_id, identity=identity_of(connection))
+        )
+        lease, batch = tables.lease, tables.batch
+        connection.execute(
+            update(lease).values(
+                owner=None, token=lease.c.token + 1, until=database_now(), doing=None
+            )
+        )
+        beyond = [state for state in OPEN if state is not BatchState.CLAIMED]
+        connection.execute(
+            update(batch)
+            .where(batch.c.state.in_(beyond))
+            .values(
+                state=BatchState.DOUBTFUL,
+                doubtful_at=database_now(),
+                lease_token=batch.c.lease_token + 1,
+            )
+        )
+    return new_id
+
+
+def identity_of(connection: Connection) -> str:
+    """Return what tells this database from a copy of it: ``kind:cluster:database``."""
+    if connection.dialect.name == "sqlite":
+        return f"sqlite:{_sqlite_path(connection)}"
+    oid = connection.scalar(text("SELECT oid FROM pg_database WHERE datname = current_database()"))
+    return f"postgresql:{_system_identifier(connection)}:{oid}"
+
+
+def _sqlite_path(connection: Connection) -> str:
+    path = connection.exec_driver_sql("PRAGMA database_list").first()
+    return str(Path(path[2]).resolve()) if path and path[2] else ":memory:"
+
+
+def _system_identifier(connection: Connection) -> str:
+    try:
+        with connection.begin_nested():
+            found = connection.scalar(text("SELECT system_identifier FROM pg_control_system()"))
+    except DBAPIError:  # a hosted server may forbid it; then the database's oid has to do
+        return _UNKNOWN
+    return str(found)
+
+
+def _is_same(stored: str, present: str) -> bool:
+    if stored == present:
+        return True
+    if not (stored.startswith("postgresql:") and present.startswith("postgresql:")):
+        return False
+    (_, cluster, oid), (_, cluster_now, oid_now) = stored.split(":"), present.split(":")
+    return oid == oid_now and _UNKNOWN in (cluster, cluster_now)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(_ID_CHARS // 2)

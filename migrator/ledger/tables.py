@@ -1,0 +1,231 @@
+"""The ledger's tables as SQLAlchemy Core sees them; names and columns are public.
+
+Rules of this file: ``alembic/versions`` must lead to exactly these tables (a test compares
+them). A batch carries the state of all its rows; a row has a state of its own only where it
+differs. Source: design section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    FromClause,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    literal_column,
+)
+
+from migrator.database.types import UtcDateTime
+from migrator.domain.states import BatchState, RowState
+from migrator.domain.timeouts import Lane
+from migrator.ledger.names import LedgerNames
+
+BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
+"""One column per state: when the batch entered it last."""
+
+_LANE: Final = "lane."
+_ID: Final = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTables:
+    """All tables of one ledger."""
+
+    names: LedgerNames
+    metadata: MetaData
+    ledger: Table
+    """One row: the id that names the queues, and the database it was created in."""
+    run: Table
+    batch: Table
+    timeout: Table
+    """Every row ever claimed, with body and headers, until it is purged."""
+    lease: Table
+    event: Table
+
+    def is_open(self, timeout: FromClause) -> ColumnElement[bool]:
+        """Return the condition under which a timeout may not be claimed again.
+
+        The same expression is the predicate of the unique index; literal, so that planners see
+        that they are the same.
+        """
+        return _is_open(timeout)
+
+    def lease_name(self, lane: int) -> str:
+        """Return the primary key of a lane's lease: ``lane.0``."""
+        return f"{_LANE}{lane}"
+
+    def lane_of(self, lease_name: str) -> Lane:
+        """Return the lane whose lease is called *lease_name*."""
+        return Lane(int(lease_name.removeprefix(_LANE)))
+
+
+def build_tables(names: LedgerNames) -> LedgerTables:
+    """Return the tables of a ledger that is called *names*."""
+    metadata = MetaData(schema=names.schema)
+    return LedgerTables(
+        names=names,
+        metadata=metadata,
+        ledger=_ledger(metadata, names),
+        run=_run(metadata, names),
+        batch=_batch(metadata, names),
+        timeout=_timeout(metadata, names),
+        lease=_lease(metadata, names),
+        event=_event(metadata, names),
+    )
+
+
+def _is_open(timeout: FromClause) -> ColumnElement[bool]:
+    open_states: list[ColumnElement[str]] = [
+        literal_column(f"'{state}'") for state in (RowState.QUARANTINED, RowState.DISPATCHED)
+    ]
+    return timeout.c.state.is_(None) | timeout.c.state.in_(open_states)
+
+
+def _text(name: str, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, Text, nullable=nullable)
+
+
+def _time(name: str, *, nullable: bool = True) -> Column[Any]:
+    return Column(name, UtcDateTime(), nullable=nullable)
+
+
+def _ledger(metadata: MetaData, names: LedgerNames) -> Table:
+    return Table(
+        names.table("ledger"),
+        metadata,
+        Column("id", String(40), primary_key=True),
+        _text("identity"),
+        _time("created_at", nullable=False),
+    )
+
+
+def _run(metadata: MetaData, names: LedgerNames) -> Table:
+    return Table(
+        names.table("run"),
+        metadata,
+        Column("id", _ID, primary_key=True),
+        _text("endpoint"),
+        _text("source"),
+        _text("options"),
+        _text("tool_version"),
+        _text("status"),
+        _time("begun_at", nullable=False),
+        _time("ended_at"),
+    )
+
+
+def _batch(metadata: MetaData, names: LedgerNames) -> Table:
+    table = Table(
+        names.table("batch"),
+        metadata,
+        Column("id", _ID, primary_key=True),
+        Column("run_id", _ID, ForeignKey(metadata.tables[_key(names, "run")].c.id), nullable=False),
+        _text("endpoint"),
+        _text("source"),
+        Column("lane", Integer, nullable=False),
+        _text("mode"),
+        _text("state"),
+        Column("attempt", Integer, nullable=False),
+        Column("size", Integer, nullable=False),
+        Column("body_bytes", BigInteger, nullable=False),
+        _time("first_due"),
+        _time("last_due"),
+        _text("owner", nullable=True),
+        Column("lease_token", BigInteger, nullable=False),
+        *(_time(name) for name in BATCH_TIMES),
+    )
+    Index(names.table("batch_lane_state"), table.c.lane, table.c.state)
+    Index(names.table("batch_run"), table.c.run_id)
+    return table
+
+
+def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
+    table = Table(
+        names.table("timeout"),
+        metadata,
+        Column("id", _ID, primary_key=True),
+        _text("source"),
+        _text("endpoint"),
+        _text("store_id"),
+        # no foreign key: checking it row by row takes a quarter of a claim, and only claims,
+        # which have just written the batch, fill this column
+        Column("batch_id", _ID, nullable=False),
+        Column("row_index", Integer, nullable=False),
+        _text("destination", nullable=True),
+        _text("saga_id", nullable=True),
+        _time("due", nullable=False),
+        Column("body", LargeBinary, nullable=True),
+        _text("headers", nullable=True),
+        _text("persistence_version", nullable=True),
+        _text("content_hash"),
+        _text("state", nullable=True),
+        _text("reason", nullable=True),
+        _text("reason_detail", nullable=True),
+    )
+    _timeout_indexes(table, names)
+    return table
+
+
+def _timeout_indexes(table: Table, names: LedgerNames) -> None:
+    is_open, has_state = _is_open(table), table.c.state.is_not(None)
+    Index(
+        names.table("timeout_open"),
+        table.c.source,
+        table.c.store_id,
+        unique=True,
+        postgresql_where=is_open,
+        sqlite_where=is_open,
+    )
+    Index(names.table("timeout_batch"), table.c.batch_id, table.c.row_index)
+    Index(
+        names.table("timeout_state"),
+        table.c.state,
+        table.c.id,
+        postgresql_where=has_state,
+        sqlite_where=has_state,
+    )
+
+
+def _lease(metadata: MetaData, names: LedgerNames) -> Table:
+    return Table(
+        names.table("lease"),
+        metadata,
+        Column("name", String(100), primary_key=True),
+        _text("owner", nullable=True),
+        Column("token", BigInteger, nullable=False),
+        _time("until", nullable=False),
+        _text("doing", nullable=True),
+        _time("renewed_at", nullable=False),
+    )
+
+
+def _event(metadata: MetaData, names: LedgerNames) -> Table:
+    table = Table(
+        names.table("event"),
+        metadata,
+        Column("id", _ID, primary_key=True),
+        _time("at", nullable=False),
+        _text("kind"),
+        Column("batch_id", _ID, nullable=True),
+        _text("endpoint", nullable=True),
+        _text("actor"),
+        _text("detail"),
+    )
+    Index(names.table("event_batch"), table.c.batch_id)
+    return table
+
+
+def _key(names: LedgerNames, noun: str) -> str:
+    name = names.table(noun)
+    return f"{names.schema}.{name}" if names.schema else name

@@ -1,0 +1,201 @@
+"""Invented timeouts for rehearsals, tests and benchmarks, in a table as the vendor makes it.
+
+Source: reference ``legacy-stores.md`` 1.2 (script), 1.3 (values).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from random import Random
+from typing import Any, Final
+from uuid import UUID as Guid
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Engine,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+)
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.types import TypeEngine
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.database.types import UtcDateTime
+from migrator.domain.timeouts import NO_SAGA
+from migrator.domain.wiretime import build_wire_time
+from migrator.errors import StoreError
+from migrator.stores.legacy_table import COLUMNS, parse_source
+
+_CHUNK_ROWS: Final = 5_000
+_TICKS_EPOCH: Final = 621_355_968_000_000_000
+"""1970-01-01 in .NET ticks of 100 ns."""
+_SENT_BEFORE_DUE: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedRow:
+    """One row as the persistence writes it; None becomes NULL."""
+
+    id: str
+    destination: str | None
+    saga_id: str | None
+    body: bytes | None
+    due_at: datetime | None
+    headers_text: str | None
+    persistence_version: str | None = "6.6.5.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invention:
+    """What invented timeouts look like."""
+
+    endpoint: str
+    count: int
+    due_from: datetime
+    due_until: datetime
+    destinations: Sequence[str]
+    """Used in turn; an endpoint mostly sends to itself."""
+    body_bytes: int = 500
+    seed: int = 0
+    """The same seed invents the same rows."""
+
+
+def create_table(engine: Engine, source: str) -> None:
+    """Create the legacy table *source* exactly as the vendor's script does; keep one that exists.
+
+    Raises:
+        StoreError: The right to create it is missing.
+    """
+    with translating(StoreError, doing=f"creating {source}"), writing(engine) as connection:
+        _table(engine, source).metadata.create_all(connection, checkfirst=True)
+
+
+def insert_rows(engine: Engine, source: str, rows: Iterable[SeedRow]) -> int:
+    """Insert *rows* in chunks, each committed on its own; return how many there were."""
+    table, pending, inserted = _table(engine, source), iter(rows), 0
+    write = _copy if engine.dialect.name == "postgresql" else _insert
+    while chunk := list(islice(pending, _CHUNK_ROWS)):
+        with translating(StoreError, doing=f"seeding {source}"):
+            write(engine, table, chunk)
+        inserted += len(chunk)
+    return inserted
+
+
+def invent(what: Invention) -> Iterator[SeedRow]:
+    """Yield invented timeouts, evenly spread over the due times, in no order of time."""
+    rng = Random(what.seed)  # noqa: S311 - rehearsals want the same rows again, not secrets
+    span = (what.due_until - what.due_from) // timedelta(microseconds=1)
+    ticks = _TICKS_EPOCH + int(what.due_from.timestamp() * 10_000_000)
+    for n in range(what.count):
+        due_at = what.due_from + timedelta(microseconds=rng.randint(0, max(span, 0)))
+        destination = what.destinations[n % len(what.destinations)]
+        yield SeedRow(
+            id=_persister_id(rng, ticks + n),
+            destination=destination,
+            saga_id=str(_guid(rng)) if n % 2 else NO_SAGA,
+            body=_body(rng, what.body_bytes),
+            due_at=due_at,
+            headers_text=_headers(what.endpoint, destination, due_at, rng),
+        )
+
+
+def _persister_id(rng: Random, counter: int) -> str:
+    """Return a guid as persister 1.0.1 and later make it: random, then a counter."""
+    front = str(_guid(rng))[:18]
+    return f"{front}-{counter & 0xFFFF:04x}-{counter >> 16 & 0xFFFFFFFFFFFF:012x}"
+
+
+def _guid(rng: Random) -> Guid:
+    return Guid(int=rng.getrandbits(128), version=4)
+
+
+def _body(rng: Random, size: int) -> bytes:
+    start = b'{"order":"'
+    return (start + rng.randbytes(size // 2).hex().encode() + b'"}')[: max(size, 0)]
+
+
+def _headers(endpoint: str, destination: str, due_at: datetime, rng: Random) -> str:
+    message_id = str(_guid(rng))
+    headers = {
+        "NServiceBus.MessageId": message_id,
+        "NServiceBus.MessageIntent": "Send",
+        "NServiceBus.ConversationId": str(_guid(rng)),
+        "NServiceBus.CorrelationId": message_id,
+        "NServiceBus.ReplyToAddress": endpoint,
+        "NServiceBus.OriginatingMachine": "APP01",
+        "NServiceBus.OriginatingEndpoint": endpoint,
+        "NServiceBus.ContentType": "application/json",
+        "NServiceBus.EnclosedMessageTypes": f"{endpoint}.OrderOverdue, {endpoint}.Messages",
+        "NServiceBus.Version": "7.8.0",
+        "NServiceBus.TimeSent": build_wire_time(due_at - _SENT_BEFORE_DUE),
+        "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
+        "NServiceBus.Timeout.Expire": build_wire_time(due_at),
+        "NServiceBus.RelatedTo": str(_guid(rng)),
+        "$.diagnostics.originating.hostid": "5f2d7c1b9a3e4f608d1c2b3a4e5f6071",
+    }
+    return json.dumps(headers, indent=2)
+
+
+def _table(engine: Engine, source: str) -> Table:
+    schema, name = parse_source(source)
+    is_postgresql = engine.dialect.name == "postgresql"
+    guid: TypeEngine[Any] = UUID(as_uuid=False) if is_postgresql else Text()
+    due: TypeEngine[Any] = DateTime() if is_postgresql else Text()
+    types = {"Id": guid, "SagaId": guid, "State": LargeBinary(), "Time": due, "Headers": Text()}
+    sizes = {"Destination": 200, "PersistenceVersion": 23}
+    columns: list[Column[Any]] = [
+        Column(key, types[key] if key in types else String(sizes[key]), primary_key=key == "Id")
+        for key in COLUMNS
+    ]
+    table = Table(name, MetaData(), *columns, schema=schema)
+    Index(f"{name}_SagaIdx", table.c.SagaId)
+    Index(f"{name}_TimeIdx", table.c.Time)
+    return table
+
+
+def _values(row: SeedRow) -> tuple[Any, ...]:
+    return (
+        row.id,
+        row.destination,
+        row.saga_id,
+        row.body,
+        row.due_at,
+        row.headers_text,
+        row.persistence_version,
+    )
+
+
+def _insert(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
+    typed = Table(table.name, MetaData(), *map(_typed, table.columns), schema=table.schema)
+    with writing(engine) as connection:
+        connection.execute(
+            insert(typed), [dict(zip(COLUMNS, _values(row), strict=True)) for row in rows]
+        )
+
+
+def _typed(column: Column[Any]) -> Column[Any]:
+    return Column(
+        column.name, UtcDateTime(with_zone=False) if column.name == "Time" else column.type
+    )
+
+
+def _copy(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
+    quoted = engine.dialect.identifier_preparer.format_table(table)
+    columns = ", ".join(f'"{column}"' for column in COLUMNS)
+    with writing(engine) as connection:
+        driver: Any = connection.connection.driver_connection
+        statement = f"COPY {quoted} ({columns}) FROM STDIN".replace("%%", "%")
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(_values(row))

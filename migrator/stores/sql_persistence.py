@@ -1,0 +1,187 @@
+"""NServiceBus.Persistence.Sql: one table per endpoint, its name made from the endpoint's.
+
+Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Engine, Inspector, inspect
+from sqlalchemy.exc import NoSuchTableError
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.domain.timeouts import EndpointName
+from migrator.errors import StoreError, UnknownEndpoint
+from migrator.ports import StoreEndpoint, SurveyedRow
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import (
+    LegacyTable,
+    NotATimeoutsTable,
+    build_source,
+    parse_source,
+    timeouts_table,
+)
+from migrator.stores.survey import survey
+from migrator.stores.trial import trial_claim
+from migrator.stores.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
+
+T = TypeVar("T")
+
+SUFFIX: Final = "TimeoutData"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where an endpoint's table is when the defaults do not say."""
+
+    prefix: str | None = None
+    """``TablePrefix`` of the persistence, verbatim."""
+    table: str | None = None
+    """The whole table name; wins over *prefix*."""
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlOptions:
+    """What an operator may say about where the tables are."""
+
+    schema: str = "public"
+    """Ignored where the database has no schemas."""
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """By endpoint name; an empty placement merely tells how the name is spelled."""
+
+
+class SqlStore:
+    """Implements ``ports.Store``."""
+
+    kind: Final = "sql"
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, options: SqlOptions) -> None:
+        """Look at the tables in the database of *engine*, where *options* say."""
+        self._engine = engine
+        self._ledger = ledger
+        self._options = options
+        self._schema = options.schema if engine.dialect.name != "sqlite" else None
+        self._tables: dict[str, LegacyTable] = {}
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint that has a timeouts table; see ``ports.Store``."""
+        placed = {self._source_of(name): EndpointName(name) for name in self._options.placements}
+        found = {legacy.source: legacy for legacy in self._discovered()}
+        for source in placed:
+            if source not in found and (legacy := self._table_at(source)):
+                found[source] = legacy
+        self._tables.update(found)
+        return sorted(
+            (
+                StoreEndpoint(
+                    name=placed.get(source, endpoint_of(legacy.table.name)), source=source
+                )
+                for source, legacy in found.items()
+            ),
+            key=lambda endpoint: endpoint.name,
+        )
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint an operator means; see ``ports.Store``."""
+        source = self._source_of(name)
+        legacy = self._table_at(source)
+        if legacy is not None:
+            self._tables[source] = legacy
+            return StoreEndpoint(name=EndpointName(name), source=source)
+        known = self.endpoints()
+        for endpoint in known:
+            if endpoint.name == name:
+                return endpoint
+        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield all rows without their bodies; see ``ports.Store``."""
+        return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Claim one row and roll back; see ``ports.Store``."""
+        trial_claim(self._engine, self, self._ledger, endpoint)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        return unfinished_vendor_runs(self._engine)
+
+    def legacy_table(self, source: str) -> LegacyTable:
+        """Return the table that *source* names.
+
+        Raises:
+            StoreError: It is gone, or no timeouts table.
+        """
+        if source not in self._tables:
+            found = self._table_at(source)
+            if found is None:
+                raise StoreError(f"{source} is no timeouts table, or it is gone")
+            self._tables[source] = found
+        return self._tables[source]
+
+    def _source_of(self, name: str) -> str:
+        placement = self._options.placements.get(name, Placement())
+        table = placement.table or (
+            default_table(name) if placement.prefix is None else placement.prefix + SUFFIX
+        )
+        schema = self._schema if self._schema is None else placement.schema or self._schema
+        return build_source(schema, table)
+
+    def _table_at(self, source: str) -> LegacyTable | None:
+        schema, name = parse_source(source)
+
+        def look(inspector: Inspector) -> LegacyTable | None:
+            try:
+                return timeouts_table(schema, name, inspector.get_columns(name, schema=schema))
+            except (NoSuchTableError, NotATimeoutsTable):
+                return None
+
+        return self._inspected(look)
+
+    def _discovered(self) -> list[LegacyTable]:
+        def look(inspector: Inspector) -> list[LegacyTable]:
+            names = [
+                name
+                for name in inspector.get_table_names(schema=self._schema)
+                if name.endswith(SUFFIX) and VENDOR_RUN_TABLE not in name
+            ]
+            if not names:
+                return []
+            columns = inspector.get_multi_columns(schema=self._schema, filter_names=names)
+            return _timeouts_tables(columns)
+
+        return self._inspected(look)
+
+    def _inspected(self, look: Callable[[Inspector], T]) -> T:
+        def work() -> T:
+            doing = "looking for timeouts tables"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return look(inspect(connection))
+
+        return retrying(work)
+
+
+def default_table(endpoint: str) -> str:
+    """Return the table the persistence makes for *endpoint*: only dots are replaced."""
+    return endpoint.replace(".", "_") + "_" + SUFFIX
+
+
+def _timeouts_tables(columns: Mapping[Any, Any]) -> list[LegacyTable]:
+    found = []
+    for (schema, name), of_table in columns.items():
+        try:
+            found.append(timeouts_table(schema, name, of_table))
+        except NotATimeoutsTable:
+            continue
+    return found
+
+
+def endpoint_of(table: str) -> EndpointName:
+    """Return the endpoint as its table shows it; dots are lost."""
+    prefix = table.removesuffix(SUFFIX)
+    return EndpointName(prefix.removesuffix("_") or table)

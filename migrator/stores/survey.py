@@ -1,0 +1,78 @@
+"""Reading a whole legacy table for preview: no bodies, no locks, no long transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Engine, Row, Select, case, inspect, literal, null, select
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.database.types import byte_length
+from migrator.errors import StoreError
+from migrator.ports import SurveyedRow
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import EARLIEST, LATEST, LegacyTable
+from migrator.stores.moving import id_text, in_ledger
+
+CHUNK_ROWS: Final = 2000
+
+
+def survey(
+    engine: Engine, legacy: LegacyTable, ledger: LedgerSide
+) -> Iterator[Sequence[SurveyedRow]]:
+    """Yield all rows in chunks in the order of the primary key; see ``ports.Store.survey``.
+
+    Works without a ledger, too: then no row is in it.
+    """
+    has_ledger = _has_ledger(engine, ledger)
+    last_id: str | None = None
+    while True:
+        query = _chunk(legacy, ledger if has_ledger else None, last_id)
+        rows = retrying(lambda query=query: _read(engine, legacy, query))  # type: ignore[misc] # mypy cannot type a default of a lambda
+        if rows:
+            yield [_surveyed(row) for row in rows]
+        if len(rows) < CHUNK_ROWS:
+            return
+        last_id = rows[-1].id
+
+
+def _has_ledger(engine: Engine, ledger: LedgerSide) -> bool:
+    with translating(StoreError, doing="looking for the ledger"), reading(engine) as connection:
+        table = ledger.timeout
+        return inspect(connection).has_table(table.name, schema=table.schema)
+
+
+def _chunk(legacy: LegacyTable, ledger: LedgerSide | None, last_id: str | None) -> Select[Any]:
+    row = legacy.table.c
+    known: ColumnElement[Any] = null() if ledger is None else in_ledger(legacy, ledger)
+    # a driver cannot read infinity or the year 10 000
+    readable = case((row.Time.between(EARLIEST, LATEST), row.Time), else_=null())
+    query = select(
+        id_text(legacy).label("id"),
+        row.Destination.label("destination"),
+        readable.label("due_at"),
+        row.Headers.label("headers_text"),
+        byte_length(row.State).label("body_bytes"),
+        known.is_not(None).label("is_in_ledger"),
+    )
+    if last_id is not None:
+        query = query.where(row.Id > literal(last_id, row.Id.type))
+    return query.order_by(row.Id).limit(CHUNK_ROWS)
+
+
+def _read(engine: Engine, legacy: LegacyTable, query: Select[Any]) -> Sequence[Row[Any]]:
+    with translating(StoreError, doing=f"reading {legacy.source}"), reading(engine) as connection:
+        return connection.execute(query).all()
+
+
+def _surveyed(row: Row[Any]) -> SurveyedRow:
+    return SurveyedRow(
+        id=row.id,
+        destination=row.destination,
+        due_at=row.due_at,
+        headers_text=row.headers_text,
+        body_bytes=row.body_bytes,
+        is_in_ledger=bool(row.is_in_ledger),
+    )

@@ -1,0 +1,89 @@
+"""Proving that claiming will work, by doing it and rolling it back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import Connection, Engine, insert, text
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.database.types import database_now
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import Lane, RunId
+from migrator.errors import StoreError
+from migrator.ports import ClaimRequest, Lease, StoreEndpoint
+from migrator.stores.claims import LegacyTables, SqlClaims, inserted_id
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LATEST, LegacyTable
+
+_BYTES: Final = 1024 * 1024
+# Locking rows wants UPDATE on at least one column, whichever.
+_POSTGRESQL_RIGHTS: Final = text(
+    """
+    SELECT has_schema_privilege(n.oid, 'USAGE') AS usage,
+           has_table_privilege(c.oid, 'SELECT') AS "SELECT",
+           has_table_privilege(c.oid, 'INSERT') AS "INSERT",
+           has_table_privilege(c.oid, 'DELETE') AS "DELETE",
+           has_any_column_privilege(c.oid, 'UPDATE') AS "UPDATE"
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = :name
+    """
+)
+
+
+def trial_claim(
+    engine: Engine, tables: LegacyTables, ledger: LedgerSide, endpoint: StoreEndpoint
+) -> None:
+    """Claim one row, put it back, and roll all of it back; see ``ports.Store.trial_claim``."""
+    legacy = tables.legacy_table(endpoint.source)
+    claims = SqlClaims(engine, ledger, tables)
+    doing = f"a trial claim from {legacy.source}; nothing was changed"
+    with translating(StoreError, doing=doing), writing(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            _check_rights(connection, legacy)
+        request = _request(_insert_run(connection, ledger, endpoint), endpoint)
+        claim = claims.claim_within(connection, legacy, request)
+        # without a row, too: the right to insert is looked at all the same
+        batch = claim.batch.id if claim else None
+        claims.put_back(connection, legacy, ledger.timeout.c.batch_id == batch)
+        connection.rollback()
+
+
+def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
+    """Tell which right is missing; the server's own message names only the table."""
+    names = {"schema": legacy.table.schema, "name": legacy.table.name}
+    rights = connection.execute(_POSTGRESQL_RIGHTS, names).mappings().one()
+    missing = [right.upper() for right, is_granted in rights.items() if not is_granted]
+    if missing:
+        raise StoreError(
+            f"the database user lacks {', '.join(missing)} on {legacy.source}; nothing was "
+            "changed: have your DBA run what `migrator db grants` prints"
+        )
+
+
+def _insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoint) -> RunId:
+    statement = insert(ledger.run).values(
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        options="{}",
+        tool_version="",
+        status="trial",
+        begun_at=database_now(),
+    )
+    return RunId(inserted_id(connection.execute(statement)))
+
+
+def _request(run: RunId, endpoint: StoreEndpoint) -> ClaimRequest:
+    return ClaimRequest(
+        run=run,
+        endpoint=endpoint,
+        lease=Lease(lane=Lane(0), owner="trial", token=0),
+        mode=Mode.STAGED,
+        due_after=None,
+        due_until=LATEST - timedelta(days=1),
+        max_rows=1,
+        max_bytes=_BYTES,
+        cursor=None,
+    )

@@ -1,0 +1,92 @@
+"""What a half-finished run of the vendor's migration tool leaves in a SQL database.
+
+Source: reference ``legacy-stores.md`` 5.2 and 5.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Inspector,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    cast,
+    inspect,
+    literal_column,
+    select,
+)
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.errors import StoreError
+from migrator.stores.legacy_table import build_source
+
+STATE_TABLE: Final = "TimeoutsMigration_State"
+VENDOR_RUN_TABLE: Final = "TimeoutData_migration_"
+_OPEN_RUN: Final = ("0", "1")
+"""Preparing, and in progress; kept as text or number, depending on the tool's version."""
+_DONE_ROW: Final = "2"
+_REMEDY: Final = "resume or abort it with the vendor's tool first"
+
+
+def unfinished_vendor_runs(engine: Engine) -> Sequence[str]:
+    """Return one sentence per unfinished run and per damaged one, in any schema; may be empty."""
+
+    def work() -> list[str]:
+        doing = "looking for runs of the vendor's tool"
+        with translating(StoreError, doing=doing), reading(engine) as connection:
+            return _look(connection)
+
+    return retrying(work)
+
+
+def _look(connection: Connection) -> list[str]:
+    inspector, found, run_tables = inspect(connection), [], []
+    open_ids: set[str] = set()
+    for schema in _schemas(inspector):
+        names = inspector.get_table_names(schema=schema)
+        if STATE_TABLE in names:
+            for run_id, endpoint in _open_runs(connection, schema):
+                open_ids.add(run_id)
+                found.append(f"run {run_id} of endpoint {endpoint} is unfinished: {_REMEDY}")
+        run_tables += [(schema, name) for name in names if VENDOR_RUN_TABLE in name]
+    for schema, name in run_tables:
+        run_id = name.partition(VENDOR_RUN_TABLE)[2].strip("'")
+        if run_id not in open_ids and _has_unfinished_rows(connection, schema, name):
+            found.append(
+                f"{build_source(schema, name)} still holds timeouts, but no run of the vendor's "
+                "tool is open: look at them and put them back by hand"
+            )
+    return found
+
+
+def _schemas(inspector: Inspector) -> list[str | None]:
+    if inspector.dialect.name == "sqlite":
+        return [None]
+    return [*inspector.get_schema_names()]
+
+
+def _open_runs(connection: Connection, schema: str | None) -> list[tuple[str, str]]:
+    table = _table(schema, STATE_TABLE, "MigrationRunId", "EndpointName", "Status")
+    query: Select[Any] = select(table.c.MigrationRunId, table.c.EndpointName).where(
+        cast(table.c.Status, Text).in_(_OPEN_RUN)
+    )
+    return [(str(run_id), str(endpoint)) for run_id, endpoint in connection.execute(query)]
+
+
+def _has_unfinished_rows(connection: Connection, schema: str | None, name: str) -> bool:
+    table = _table(schema, name, "Status")
+    query = select(literal_column("1")).where(cast(table.c.Status, Text) != _DONE_ROW).limit(1)
+    return connection.execute(query.select_from(table)).first() is not None
+
+
+def _table(schema: str | None, name: str, *columns: str) -> Table:
+    found: list[Column[Any]] = [Column(column) for column in columns]
+    return Table(name, MetaData(), *found, schema=schema)
