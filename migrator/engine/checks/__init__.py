@@ -1,0 +1,11 @@
+"""Preflight: one refusal per file, in name order, so that the first complaint stays the same.
+
+A check is a function of a few parts that yields ``Finding``; it changes nothing. ``run_checks``
+turns what a check could not ask into ``NOT_CHECKED``. A new check is one file and one line in
+``registry``.
+"""
+
+from migrator.engine.checks.context import Choices, Context
+from migrator.engine.checks.registry import CHECKS, UNREACHABLE, refuse, run_checks
+
+__all__ = ["CHECKS", "UNREACHABLE", "Choices", "Context", "refuse", "run_checks"]

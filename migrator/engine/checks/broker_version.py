@@ -1,0 +1,65 @@
+"""Can this broker do what was chosen?
+
+Version 2 of the delays, and staging whatever the version of the delays, need quorum queues with
+at-least-once dead-lettering. Source: reference ``native-delays.md`` section 6, design 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from migrator.domain.findings import Finding, Level
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import Mode
+from migrator.ports import BrokerFacts, BrokerServer, NotChecked
+
+NAME: Final = "broker-version"
+OLDEST: Final = (3, 10, 0)
+FLAGS: Final = ("quorum_queue", "stream_queue")
+
+
+def check(broker: BrokerFacts, *, version: DelaysVersion, mode: Mode) -> Iterator[Finding]:
+    """Refuse a broker that is too old, or whose feature flags are off, for what was chosen."""
+    needs = [f"delays {version}"] if version is DelaysVersion.V2 else []
+    needs += [f"mode {mode}"] if mode is Mode.STAGED else []
+    server = broker.server()
+    if not needs:
+        yield _ok(server, "any version will do for delays v1 in mode direct")
+        return
+    wanted = " and ".join(needs)
+    if server.version < OLDEST:
+        yield Finding(
+            check=NAME,
+            level=Level.REFUSED,
+            subject=f"{server.product} {server.version_text}",
+            text=f"{wanted} need version 3.10 or newer",
+            remedy="upgrade the broker, or use --delays v1 --mode direct",
+        )
+        return
+    yield from _flags(server, wanted)
+
+
+def _flags(server: BrokerServer, wanted: str) -> Iterator[Finding]:
+    if isinstance(server.flags, NotChecked):
+        yield Finding(
+            check=NAME, level=Level.NOT_CHECKED, subject="feature flags", text=server.flags.reason
+        )
+        return
+    # a flag that a newer broker no longer lists has become part of it
+    off = [flag for flag in FLAGS if server.flags.get(flag) is False]
+    for flag in off:
+        yield Finding(
+            check=NAME,
+            level=Level.REFUSED,
+            subject=f"feature flag {flag}",
+            text=f"it is not enabled, but {wanted} need it",
+            remedy=f"rabbitmqctl enable_feature_flag {flag}",
+        )
+    if not off:
+        yield _ok(server, f"fit for {wanted}")
+
+
+def _ok(server: BrokerServer, text: str) -> Finding:
+    subject = f"{server.product} {server.version_text}"
+    return Finding(check=NAME, level=Level.OK, subject=subject, text=text)

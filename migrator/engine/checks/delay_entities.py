@@ -1,0 +1,47 @@
+"""Are the native delays there, with the arguments they must have? They are never made unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from migrator.domain.findings import Finding, Level
+from migrator.domain.routing import DelaysVersion
+from migrator.ports import BrokerFacts
+
+NAME: Final = "delay-entities"
+_SHOWN: Final = 3
+
+
+def check(broker: BrokerFacts, *, version: DelaysVersion) -> Iterator[Finding]:
+    """Refuse when anything is missing or different."""
+    report = broker.delay_entities(version)
+    if report.missing:
+        shown = ", ".join(report.missing[:_SHOWN])
+        more = len(report.missing) - _SHOWN
+        yield Finding(
+            check=NAME,
+            level=Level.REFUSED,
+            subject=f"delays {version}",
+            text=f"missing: {shown}" + (f" and {more} more" if more > 0 else ""),
+            remedy=f"migrator delays create --delays {version}",
+        )
+    for name, text in sorted(report.different.items()):
+        yield Finding(
+            check=NAME,
+            level=Level.REFUSED,
+            subject=name,
+            text=f"it exists with other arguments: {text}",
+            remedy="find out who made it; it must be deleted and made again while empty",
+        )
+    for gap in report.not_checked:
+        yield Finding(
+            check=NAME, level=Level.NOT_CHECKED, subject=f"delays {version}", text=gap.reason
+        )
+    if not (report.missing or report.different or report.not_checked):
+        yield Finding(
+            check=NAME,
+            level=Level.OK,
+            subject=f"delays {version}",
+            text="complete, as they must be",
+        )

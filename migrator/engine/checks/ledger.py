@@ -1,0 +1,28 @@
+"""Is there a ledger of the version we need, and was it made in this database?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from migrator.domain.findings import Finding, Level
+from migrator.errors import LedgerCloned, LedgerMissing
+from migrator.ports import LedgerFacts
+
+NAME: Final = "ledger"
+
+
+def check(ledger: LedgerFacts) -> Iterator[Finding]:
+    """Refuse a ledger that is missing, of another version, or copied from another database."""
+    try:
+        text = ledger.verify()
+    except LedgerMissing as exc:
+        yield _refused(str(exc), "migrator db upgrade")
+    except LedgerCloned as exc:
+        yield _refused(str(exc), "migrator db adopt, when the other database is gone for good")
+    else:
+        yield Finding(check=NAME, level=Level.OK, subject="ledger", text=text)
+
+
+def _refused(text: str, remedy: str) -> Finding:
+    return Finding(check=NAME, level=Level.REFUSED, subject="ledger", text=text, remedy=remedy)

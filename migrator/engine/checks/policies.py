@@ -1,0 +1,67 @@
+"""Does a policy change what the queues must do?
+
+A policy beats a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
+messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly.
+Source: design sections 5.2 and 8 (measured).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from migrator.domain.delays import BITS
+from migrator.domain.findings import Finding, Level
+from migrator.domain.routing import DelaysVersion, level_name
+from migrator.ports import BrokerFacts, NotChecked, Policy
+
+NAME: Final = "policies"
+HARMFUL: Final = frozenset(
+    {
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delivery-limit",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        "overflow",
+    }
+)
+
+
+def check(
+    broker: BrokerFacts, *, version: DelaysVersion, own_queues: Sequence[str]
+) -> Iterator[Finding]:
+    """Refuse policies that change expiry, limits or dead-lettering of levels or our own queues."""
+    names = [level_name(version, level) for level in range(BITS)] + list(own_queues)
+    found = broker.policies(names)
+    if isinstance(found, NotChecked):
+        yield Finding(check=NAME, level=Level.NOT_CHECKED, subject="policies", text=found.reason)
+        return
+    harmful = _harmful(found)
+    for (policy, keys), queues in sorted(harmful.items()):
+        more = f" and {len(queues) - 1} more" if len(queues) > 1 else ""
+        yield Finding(
+            check=NAME,
+            level=Level.REFUSED,
+            subject=f"policy {policy}",
+            text=f"it sets {keys} on {queues[0]}{more}",
+            remedy="narrow its pattern so that it leaves these queues alone",
+        )
+    if not harmful:
+        yield Finding(
+            check=NAME, level=Level.OK, subject="policies", text="none touches the queues we need"
+        )
+
+
+def _harmful(found: Mapping[str, Sequence[Policy]]) -> Mapping[tuple[str, str], Sequence[str]]:
+    queues: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for queue in sorted(found):
+        for policy in found[queue]:
+            keys = ", ".join(sorted(HARMFUL & policy.definition.keys()))
+            if keys:
+                queues[policy.name, keys].append(queue)
+    return queues
