@@ -1,0 +1,1 @@
+"""Measurements on private servers; each prints one table with a reference of the same run."""
