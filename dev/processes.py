@@ -50,7 +50,7 @@ def free_port() -> int:
 
 
 def wait_until(ready: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Ask ``ready`` until it agrees; raise ``ServerFailedError`` naming ``what`` when it never does."""
+    """Ask ``ready`` until it agrees; raise ``ServerFailedError`` with ``what`` if it never does."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
@@ -71,7 +71,7 @@ def _serve_starts() -> None:
         answer, start = _starts.get()
         try:
             answer.set_result(start())
-        except BaseException as error:  # noqa: BLE001  # handed to the caller below
+        except BaseException as error:  # the caller gets it
             answer.set_exception(error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Hand over to the command line, imported only now so that importing this file costs nothing."""
+    """Hand over to the command line, imported only now: importing this file costs nothing."""
     from migrator.cli import main as run
 
     run()

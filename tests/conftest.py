@@ -160,7 +160,10 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def proxy() -> Iterator[Callable[[str], Proxy]]:
-    """Put a proxy before a server: ``line = proxy(url)``, then connect to ``line.url(url)``."""
+    """Place proxies before servers.
+
+    ``line = proxy(url)`` makes one; connect to ``line.url(url)`` instead of ``url``.
+    """
     with ExitStack() as stack:
 
         def place(url: str) -> Proxy:

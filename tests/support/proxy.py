@@ -80,7 +80,7 @@ class Proxy:
         with self._lock:
             return len(self._links)
 
-    def bytes(self, direction: Direction) -> int:
+    def forwarded(self, direction: Direction) -> int:
         """How many bytes were forwarded in a direction, over all connections."""
         with self._lock:
             return self._bytes[direction]
