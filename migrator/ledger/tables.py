@@ -27,12 +27,15 @@ from sqlalchemy import (
 )
 
 from migrator.database.types import UtcDateTime
-from migrator.domain.states import BatchState, RowState
+from migrator.domain.states import OPEN, BatchState, RowState
 from migrator.domain.timeouts import Lane
 from migrator.ledger.names import LedgerNames
 
 BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""
+
+UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL})
+"""States in which somebody, the lane's owner or an operator, still has to act."""
 
 _LANE: Final = "lane."
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up there

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Engine,
     Inspector,
     MetaData,
-    Select,
     Table,
     Text,
     cast,
@@ -75,10 +74,10 @@ def _schemas(inspector: Inspector) -> list[str | None]:
 
 def _open_runs(connection: Connection, schema: str | None) -> list[tuple[str, str]]:
     table = _table(schema, STATE_TABLE, "MigrationRunId", "EndpointName", "Status")
-    query: Select[Any] = select(table.c.MigrationRunId, table.c.EndpointName).where(
-        cast(table.c.Status, Text).in_(_OPEN_RUN)
-    )
-    return [(str(run_id), str(endpoint)) for run_id, endpoint in connection.execute(query)]
+    run_id, endpoint, status = table.columns
+    is_open = cast(status, Text).in_(_OPEN_RUN)
+    rows = connection.execute(select(cast(run_id, Text), cast(endpoint, Text)).where(is_open))
+    return [(row[0], row[1]) for row in rows]
 
 
 def _has_unfinished_rows(connection: Connection, schema: str | None, name: str) -> bool:

@@ -1,0 +1,192 @@
+"""Batches and their rows, written only by the owner of their lane.
+
+Rules of this file: every write names the state, attempt and token it expects, and is committed
+when the call returns; no row matched means that somebody else owns the batch now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, select, update
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.database.types import database_now
+from migrator.domain.conversion import Quarantine
+from migrator.domain.states import (
+    OPEN,
+    RAISES_ATTEMPT,
+    BatchState,
+    Event,
+    Mode,
+    RowState,
+    next_state,
+)
+from migrator.domain.timeouts import (
+    BatchId,
+    EndpointName,
+    Lane,
+    RunId,
+    StoredTimeout,
+    TimeoutId,
+)
+from migrator.errors import LeaseLost, LedgerError
+from migrator.ledger.leases import hold_lease
+from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ports import Batch, Lease
+
+_CHUNK_ROWS: Final = 500
+"""Rows fetched at a time, so that the driver holds only a part of a batch twice."""
+
+
+class SqlBatches:
+    """Implements ``ports.Batches``."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the batches in *tables*."""
+        self._engine = engine
+        self._tables = tables
+
+    def open_batches(self, lease: Lease) -> Sequence[Batch]:
+        """Return the lane's open batches; see ``ports.Batches``."""
+        batch = self._tables.batch
+        mine = (batch.c.lane == lease.lane, batch.c.state.in_(OPEN))
+        with self._writing(f"listing lane {lease.lane}") as connection:
+            hold_lease(connection, self._tables, lease)
+            connection.execute(
+                update(batch)
+                .where(
+                    batch.c.lane == lease.lane,
+                    batch.c.state.in_(UNSETTLED),
+                    batch.c.lease_token != lease.token,
+                )
+                .values(lease_token=lease.token, owner=lease.owner)
+            )
+            rows = connection.execute(select(batch).where(*mine).order_by(batch.c.id)).all()
+        return [batch_of(row) for row in rows]
+
+    def find(self, batch: BatchId) -> Batch | None:
+        """Return one batch; see ``ports.Batches``."""
+        table = self._tables.batch
+
+        def work() -> Batch | None:
+            with self._reading(f"reading batch {batch}") as connection:
+                row = connection.execute(select(table).where(table.c.id == batch)).first()
+            return None if row is None else batch_of(row)
+
+        return retrying(work)
+
+    def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
+        """Return the rows that share the batch's state; see ``ports.Batches``."""
+        row = self._tables.timeout.c
+        query = (
+            select(row.store_id, row.row_index, row.destination, row.due, row.body, row.headers)
+            .where(row.batch_id == batch.id, row.state.is_(None))
+            .order_by(row.row_index)
+            .execution_options(yield_per=_CHUNK_ROWS)
+        )
+
+        def work() -> list[StoredTimeout]:
+            with self._reading(f"reading the rows of batch {batch.id}") as connection:
+                return list(map(_stored, connection.execute(query)))
+
+        return retrying(work)
+
+    def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
+        """Record *event*; see ``ports.Batches``."""
+        state = next_state(batch.state, event)
+        attempt = batch.attempt + 1 if event in RAISES_ATTEMPT else batch.attempt
+        table = self._tables.batch
+        statement = (
+            update(table)
+            .where(
+                table.c.id == batch.id,
+                table.c.state == batch.state,
+                table.c.attempt == batch.attempt,
+                table.c.lease_token == lease.token,
+            )
+            .values({"state": state, "attempt": attempt, f"{state}_at": database_now()})
+        )
+        with self._writing(f"recording {event} of batch {batch.id}") as connection:
+            if connection.execute(statement).rowcount != 1:
+                raise LeaseLost(
+                    f"batch {batch.id} is no longer {batch.state} in attempt {batch.attempt} "
+                    f"under {lease.owner}; {event} was not recorded"
+                )
+        return replace(batch, state=state, attempt=attempt)
+
+    def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
+        """Mark rows as quarantined; see ``ports.Batches``."""
+        row = self._tables.timeout
+        may_change = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
+        with self._writing(f"quarantining rows of batch {batch.id}") as connection:
+            self._hold_batch(connection, batch, lease)
+            for finding in findings:
+                connection.execute(
+                    update(row)
+                    .where(
+                        row.c.batch_id == batch.id,
+                        row.c.row_index == finding.row_index,
+                        may_change,
+                    )
+                    .values(
+                        state=RowState.QUARANTINED,
+                        reason=finding.reason,
+                        reason_detail=finding.detail,
+                    )
+                )
+
+    def _hold_batch(self, connection: Connection, batch: Batch, lease: Lease) -> None:
+        table = self._tables.batch
+        query = (
+            select(table.c.id)
+            .where(
+                table.c.id == batch.id,
+                table.c.attempt == batch.attempt,
+                table.c.lease_token == lease.token,
+            )
+            .with_for_update()
+        )
+        if connection.execute(query).first() is None:
+            raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            yield connection
+
+
+def batch_of(row: Row[Any]) -> Batch:
+    """Return a row of the batch table as a value."""
+    return Batch(
+        id=BatchId(row.id),
+        run=RunId(row.run_id),
+        endpoint=EndpointName(row.endpoint),
+        source=row.source,
+        lane=Lane(row.lane),
+        mode=Mode(row.mode),
+        state=BatchState(row.state),
+        attempt=row.attempt,
+        size=row.size,
+        body_bytes=row.body_bytes,
+    )
+
+
+def _stored(row: Row[*tuple[Any, ...]]) -> StoredTimeout:
+    return StoredTimeout(
+        id=TimeoutId(row.store_id),
+        row_index=row.row_index,
+        destination=row.destination,
+        due_at=row.due,
+        body=row.body or b"",
+        headers_text=row.headers,
+    )

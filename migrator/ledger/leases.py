@@ -1,0 +1,220 @@
+"""Lanes as leases, in database time; whoever holds a lane owns all its open batches.
+
+Rules of this file: the token grows with every change of owner and never comes back; taking a
+lane and its batches over is one transaction, which waits for a claim that is just under way
+(the claim holds the row ``FOR KEY SHARE``), while renewing waits for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.database.types import database_now
+from migrator.domain.states import OPEN
+from migrator.domain.timeouts import Lane
+from migrator.errors import LeaseLost, LedgerError
+from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ports import Lease
+
+
+class SqlLeases:
+    """Implements ``ports.Leases``."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables, ledger_id: str) -> None:
+        """Keep the lanes of the ledger whose id ``check_identity`` returned."""
+        self._engine = engine
+        self._tables = tables
+        self._ledger_id = ledger_id
+
+    @property
+    def ledger_id(self) -> str:
+        """The id that names this ledger's queues."""
+        return self._ledger_id
+
+    def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
+        """Take a lane with all its open batches; see ``ports.Leases``."""
+        self._ensure(lane)
+        if not self._may_take(lane, owner):
+            return None
+        with self._writing(f"taking lane {lane}") as connection:
+            row = self._locked(connection, lane)
+            if row.is_alive and row.owner != owner:
+                return None
+            lease = Lease(lane=lane, owner=owner, token=row.token + 1)
+            table = self._tables.lease
+            connection.execute(
+                update(table)
+                .where(table.c.name == row.name)
+                .values(
+                    owner=owner,
+                    token=lease.token,
+                    until=row.now + duration,
+                    renewed_at=row.now,
+                    doing=None,
+                )
+            )
+            self._adopt_batches(connection, lease)
+        return lease
+
+    def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
+        """Prolong the lease; see ``ports.Leases``."""
+
+        def work() -> None:
+            table = self._tables.lease
+            with self._writing(f"renewing lane {lease.lane}") as connection:
+                # should we be stopped between the two statements, the lease ends earlier
+                now = connection.execute(select(database_now())).scalar_one()
+                changed = connection.execute(
+                    update(table)
+                    .where(*self._is_ours(lease))
+                    .values(until=now + duration, renewed_at=now, doing=doing)
+                )
+                if changed.rowcount != 1:
+                    raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+
+        retrying(work)
+
+    def surrender(self, lease: Lease) -> None:
+        """Free the lane if it is still ours; see ``ports.Leases``."""
+        table = self._tables.lease
+        with self._writing(f"freeing lane {lease.lane}") as connection:
+            connection.execute(update(table).where(*self._is_ours(lease)).values(self._free()))
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        """Return lanes with open batches and no living owner; see ``ports.Leases``."""
+        lease, batch = self._tables.lease, self._tables.batch
+        alive = select(lease.c.name).where(lease.c.owner.is_not(None), self._is_alive())
+        lanes = select(batch.c.lane).where(batch.c.state.in_(OPEN)).distinct()
+
+        def work() -> list[Lane]:
+            doing = "looking for orphaned lanes"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                living = set(connection.scalars(alive))
+                found = sorted(connection.scalars(lanes))
+            return [Lane(lane) for lane in found if self._tables.lease_name(lane) not in living]
+
+        return retrying(work)
+
+    def holders(self) -> Sequence[tuple[Lane, str]]:
+        """Return every lane whose lease is running, with its owner; see ``ports.Leases``."""
+        table = self._tables.lease
+        query = select(table.c.name, table.c.owner).where(
+            table.c.owner.is_not(None), self._is_alive()
+        )
+
+        def work() -> list[tuple[Lane, str]]:
+            doing = "listing the lanes' owners"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                rows = connection.execute(query).all()
+            return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
+
+        return retrying(work)
+
+    def evict(self, lane: Lane, owner: str) -> None:
+        """End the lease of a dead owner; see ``ports.Leases``."""
+        table = self._tables.lease
+        name = self._tables.lease_name(lane)
+        with self._writing(f"ending the lease of lane {lane}") as connection:
+            connection.execute(
+                update(table)
+                .where(table.c.name == name, table.c.owner == owner)
+                .values(self._free())
+            )
+
+    def _ensure(self, lane: Lane) -> None:
+        """Write the lane's row if this is its first owner ever."""
+        table, name = self._tables.lease, self._tables.lease_name(lane)
+        with translating(LedgerError, doing=f"looking at lane {lane}"):
+            with reading(self._engine) as connection:
+                if connection.scalar(select(table.c.name).where(table.c.name == name)):
+                    return
+            try:
+                with writing(self._engine) as connection:
+                    now = connection.execute(select(database_now())).scalar_one()
+                    connection.execute(
+                        insert(table).values(name=name, token=0, until=now, renewed_at=now)
+                    )
+            except IntegrityError:  # somebody else was first
+                return
+
+    def _may_take(self, lane: Lane, owner: str) -> bool:
+        """Look without a lock first: a living owner must not notice who asks."""
+        table = self._tables.lease
+        query = select(table.c.owner, self._is_alive().label("is_alive")).where(
+            table.c.name == self._tables.lease_name(lane)
+        )
+        doing = f"looking at lane {lane}"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            row = connection.execute(query).one()
+        return row.owner in (None, owner) or not row.is_alive
+
+    def _locked(self, connection: Connection, lane: Lane) -> Row[Any]:
+        table = self._tables.lease
+        locked = (
+            select(table.c.name)
+            .where(table.c.name == self._tables.lease_name(lane))
+            .with_for_update()
+        )
+        connection.execute(locked).one()
+        # read again behind the lock, with the time as it is now
+        owned = table.c.owner.is_not(None) & self._is_alive()
+        query = select(
+            table.c.name,
+            table.c.owner,
+            table.c.token,
+            database_now().label("now"),
+            owned.label("is_alive"),
+        ).where(table.c.name == self._tables.lease_name(lane))
+        return connection.execute(query).one()
+
+    def _adopt_batches(self, connection: Connection, lease: Lease) -> None:
+        batch = self._tables.batch
+        connection.execute(
+            update(batch)
+            .where(batch.c.lane == lease.lane, batch.c.state.in_(UNSETTLED))
+            .values(lease_token=lease.token, owner=lease.owner)
+        )
+
+    def _free(self) -> dict[str, Any]:
+        """Return a lease without owner; the token grows, so the old one can claim no more."""
+        token = self._tables.lease.c.token + 1
+        return {"owner": None, "token": token, "until": database_now(), "doing": None}
+
+    def _is_alive(self) -> ColumnElement[bool]:
+        return self._tables.lease.c.until > database_now()
+
+    def _is_ours(self, lease: Lease) -> tuple[ColumnElement[bool], ...]:
+        table = self._tables.lease
+        return (
+            table.c.name == self._tables.lease_name(lease.lane),
+            table.c.token == lease.token,
+        )
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            yield connection
+
+
+def hold_lease(connection: Connection, tables: LedgerTables, lease: Lease) -> None:
+    """Keep the lane from changing hands until the end of the transaction.
+
+    Raises:
+        LeaseLost: It has changed hands already.
+    """
+    table = tables.lease
+    query = (
+        select(table.c.token)
+        .where(table.c.name == tables.lease_name(lease.lane), table.c.token == lease.token)
+        .with_for_update(read=True, key_share=True)
+    )
+    if connection.execute(query).first() is None:
+        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")

@@ -1,0 +1,80 @@
+"""Runs and the audit trail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import Engine, insert, update
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.database.types import database_now
+from migrator.domain.timeouts import BatchId, RunId
+from migrator.errors import LedgerError
+from migrator.ledger.tables import LedgerTables
+from migrator.ports import StoreEndpoint
+
+RUNNING: Final = "running"
+
+
+class SqlRuns:
+    """Implements ``ports.Runs``."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables, *, actor: str, version: str) -> None:
+        """Write into *tables*.
+
+        Args:
+            engine: Opens the ledger's database.
+            tables: The ledger's tables.
+            actor: Who acts, for the audit trail: ``user@host`` of the operator or daemon.
+            version: Of this program.
+        """
+        self._engine = engine
+        self._tables = tables
+        self._actor = actor
+        self._version = version
+
+    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
+        """Record that a run begins; see ``ports.Runs``."""
+        statement = insert(self._tables.run).values(
+            endpoint=endpoint.name,
+            source=endpoint.source,
+            options=json.dumps(dict(options), sort_keys=True),
+            tool_version=self._version,
+            status=RUNNING,
+            begun_at=database_now(),
+        )
+        doing = f"beginning a run of {endpoint.name}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            key = connection.execute(statement).inserted_primary_key
+            if key is None:
+                raise LedgerError("the database returned no id for a new run; nothing was written")
+            return RunId(int(key[0]))
+
+    def end(self, run: RunId, status: str) -> None:
+        """Record how a run ended; see ``ports.Runs``."""
+        table = self._tables.run
+        doing = f"ending run {run}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            connection.execute(
+                update(table)
+                .where(table.c.id == run)
+                .values(status=status, ended_at=database_now())
+            )
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
+        """Append one event; see ``ports.Runs``."""
+        endpoint = detail.get("endpoint")
+        statement = insert(self._tables.event).values(
+            at=database_now(),
+            kind=kind,
+            batch_id=batch,
+            endpoint=None if endpoint is None else str(endpoint),
+            actor=self._actor,
+            detail=json.dumps(dict(detail), sort_keys=True, default=str),
+        )
+        doing = f"recording {kind}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            connection.execute(statement)
