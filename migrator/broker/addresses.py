@@ -1,0 +1,203 @@
+"""Where the broker is: both connection string forms that NServiceBus systems have at hand.
+
+An AMQP URI (``amqp://user:pass@host:port/vhost``), or the transport's ``host=…;username=…``
+list. Every problem of a string is reported at once, and never the password.
+Source: reference ``native-delays.md`` section 10.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from migrator.errors import ConfigError
+
+_AMQP_PORT: Final = 5672
+_AMQPS_PORT: Final = 5671
+_MAX_PORT: Final = 65_535
+_SCHEMES: Final = {"amqp": False, "amqps": True}
+_KNOWN: Final = frozenset({"host", "port", "virtualhost", "username", "password", "usetls"})
+_WITHOUT_EFFECT: Final = {
+    "requestedheartbeat": "the heartbeat is fixed",
+    "retrydelay": "reconnecting has its own pace",
+    "dequeuetimeout": "nothing is dequeued",
+    "prefetchcount": "the prefetch follows the batches",
+    "usepublisherconfirms": "confirms are always on",
+    "maxwaittimeforconfirms": "broker.confirm_deadline says how long",
+    "certpath": "PKCS#12 is not read here; give the PEM files broker.tls names",
+    "certpassphrase": "PKCS#12 is not read here; give the PEM files broker.tls names",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAddress:
+    """One virtual host of one broker, and who we are there."""
+
+    host: str
+    port: int
+    vhost: str = "/"
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    use_tls: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What the string asked for and nobody will do, for a person."""
+
+    def __str__(self) -> str:
+        """Return the address without the password, for messages."""
+        scheme = "amqps" if self.use_tls else "amqp"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{self.user}@{host}:{self.port}, virtual host {self.vhost!r}"
+
+
+def parse_address(text: str) -> BrokerAddress:
+    """Return the address that *text* names, in either form.
+
+    Raises:
+        ConfigError: Names every problem of the string; never quotes the password.
+    """
+    text = text.strip()
+    if text.lower().startswith("amqp"):
+        return _parse_uri(text)
+    return _parse_pairs(text)
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigError(f"the broker's connection string is wrong: {'; '.join(problems)}")
+
+
+# ── the URI form ────────────────────────────────────────────────────────────────────────────
+
+
+def _parse_uri(text: str) -> BrokerAddress:
+    problems: list[str] = []
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.lower() not in _SCHEMES:
+        _refuse(["it has to start with amqp:// or amqps://"])
+    use_tls = _SCHEMES[scheme.lower()]
+    authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    user_info, at, host_port = authority.rpartition("@")
+    user, password = _user_info(user_info, problems) if at else ("guest", "guest")
+    host, port = _host_port(host_port, _AMQPS_PORT if use_tls else _AMQP_PORT, problems)
+    if "/" in path:
+        problems.append("the path has more than one segment; write / in a virtual host as %2F")
+    vhost = _decoded(path, "the virtual host", problems) if slash and path else "/"
+    _refuse(problems)
+    return BrokerAddress(
+        host=host, port=port, vhost=vhost, user=user, password=password, use_tls=use_tls
+    )
+
+
+def _user_info(text: str, problems: list[str]) -> tuple[str, str]:
+    if text.count(":") > 1:
+        problems.append("there is more than one ':' before the '@'; write it as %3A")
+    user, colon, password = text.partition(":")
+    return (
+        _decoded(user, "the user name", problems) or "guest",
+        _decoded(password, "the password", problems) if colon else "guest",
+    )
+
+
+def _decoded(text: str, what: str, problems: list[str]) -> str:
+    if re.search(r"%(?![0-9A-Fa-f]{2})", text):
+        problems.append(f"{what} has a '%' that is not followed by two hex digits")
+        return ""
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        problems.append(f"{what} is not UTF-8 once its %XX are decoded")
+        return ""
+
+
+def _host_port(text: str, default_port: int, problems: list[str]) -> tuple[str, int]:
+    """Split ``host``, ``host:port`` or ``[v6]:port``."""
+    found = re.fullmatch(r"\[([0-9A-Fa-f:.%]+)\](?::(.*))?|([^:\[\]]*)(?::(.*))?", text)
+    if found is None:
+        problems.append("host and port are unreadable; an IPv6 address belongs into [ ]")
+        return "", default_port
+    host = found[1] or found[3] or ""
+    port_text = found[2] or found[4]
+    if "," in host:
+        problems.append("a list of hosts is not supported; name one host or a load balancer")
+    elif not host or re.search(r"\s", host):
+        problems.append("the host is missing or has blanks in it")
+    return host, default_port if port_text is None else _port(port_text, default_port, problems)
+
+
+def _port(text: str, default_port: int, problems: list[str]) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) <= _MAX_PORT:
+        problems.append(f"port {text[:20]!r} is not a number from 1 to {_MAX_PORT}")
+        return default_port
+    return int(text)
+
+
+# ── the transport's own form ────────────────────────────────────────────────────────────────
+
+
+def _parse_pairs(text: str) -> BrokerAddress:
+    problems: list[str] = []
+    pairs = _pairs(text, problems)
+    notes = tuple(
+        f"{key} has no effect: {why}" for key, why in _WITHOUT_EFFECT.items() if key in pairs
+    )
+    problems += [
+        f"unknown key {key[:40]!r}"
+        for key in pairs
+        if key not in _KNOWN and key not in _WITHOUT_EFFECT
+    ]
+    use_tls = _truth(pairs.get("usetls", "false"), problems)
+    port = _AMQPS_PORT if use_tls else _AMQP_PORT
+    if "port" in pairs:
+        port = _port(pairs["port"], port, problems)
+    if "host" not in pairs:
+        problems.append("host=… is missing")
+    host, port = _host_port(pairs.get("host", "absent"), port, problems)
+    _refuse(problems)
+    return BrokerAddress(
+        host=host,
+        port=port,
+        vhost=pairs.get("virtualhost", "/"),
+        user=pairs.get("username", "guest"),
+        password=pairs.get("password", "guest"),
+        use_tls=use_tls,
+        notes=notes,
+    )
+
+
+def _pairs(text: str, problems: list[str]) -> dict[str, str]:
+    """Split ``key=value;…``; values may be quoted, as in any .NET connection string."""
+    pairs: dict[str, str] = {}
+    item = re.compile(r"""\s*([^=;]*?)\s*=\s*("(?:[^"]|"")*"|'(?:[^']|'')*'|[^;]*?)\s*(?:;|$)""")
+    position = 0
+    text = text.rstrip("; \t\r\n")
+    while position < len(text):
+        found = item.match(text, position)
+        if found is None or not found[1]:
+            problems.append(f"character {position + 1} does not begin a key=value pair")
+            return pairs
+        position = found.end()
+        _keep(found[1], _unquoted(found[2]), pairs, problems)
+    return pairs
+
+
+def _keep(key: str, value: str, pairs: dict[str, str], problems: list[str]) -> None:
+    key = key.lower()
+    if key in pairs:
+        problems.append(f"{key} is given twice")
+    elif value:  # the .NET reader drops a key without a value
+        pairs[key] = value
+
+
+def _unquoted(value: str) -> str:
+    for quote in ('"', "'"):
+        if len(value) > 1 and value[0] == quote == value[-1]:
+            return value[1:-1].replace(quote * 2, quote)
+    return value
+
+
+def _truth(text: str, problems: list[str]) -> bool:
+    if text.lower() not in ("true", "false"):
+        problems.append("useTls is neither true nor false")
+    return text.lower() == "true"

@@ -1,0 +1,182 @@
+"""How a connection is made, and what the broker means when it says no.
+
+Three findings a person acts on differently are told apart here: nobody answers (network), the
+answer is no (user, password, permission), and what was asked for is absent (virtual host).
+Rule: a wire that is cut during the handshake looks to pika like a refused password; only the
+broker's own words count as a refusal, everything else may be tried again.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pika
+from pika import exceptions as pika_errors
+from pika.adapters.utils import connection_workflow
+
+from migrator import __version__
+from migrator.broker.addresses import BrokerAddress
+from migrator.errors import (
+    AccessRefused,
+    ConfigError,
+    EntityMismatch,
+    TargetError,
+    TargetUnavailable,
+)
+
+HEARTBEAT_S: Final = 5
+"""A lane's lease is longer than three of these, so the broker has dropped a dead owner by then."""
+_ATTEMPT_TIMEOUT_S: Final = 10.0
+
+_REFUSED, _NOT_FOUND, _LOCKED, _PRECONDITION = 403, 404, 405, 406
+_CONTENT_TOO_LARGE, _NOT_ALLOWED, _NOT_IMPLEMENTED = 311, 530, 540
+
+PIKA_FAILURES: Final = (
+    pika_errors.AMQPError,
+    pika_errors.ChannelError,
+    connection_workflow.AMQPConnectorException,
+    OSError,
+)
+"""What pika raises for anything that can happen to a connection."""
+
+
+class EntityAbsent(TargetError):
+    """A queue, exchange or virtual host that was named does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """What TLS needs beyond ``amqps://``."""
+
+    ca_file: Path | None = None
+    """None: the system's authorities."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Where to connect, and how patiently."""
+
+    address: BrokerAddress
+    tls: TlsFiles = TlsFiles()
+    blocked_deadline_s: float = 300.0
+    """A broker that blocks us longer (memory or disk alarm) is given up."""
+
+
+def pika_parameters(settings: ConnectionSettings, name: str) -> Any:
+    """Return pika's parameters for a connection that the broker shows as *name*.
+
+    Raises:
+        ConfigError: A TLS file cannot be used; says which.
+    """
+    address = settings.address
+    return pika.ConnectionParameters(
+        host=address.host,
+        port=address.port,
+        virtual_host=address.vhost,
+        credentials=pika.PlainCredentials(address.user, address.password),
+        ssl_options=_ssl_options(settings) if address.use_tls else None,
+        heartbeat=HEARTBEAT_S,
+        blocked_connection_timeout=settings.blocked_deadline_s,
+        socket_timeout=_ATTEMPT_TIMEOUT_S,
+        stack_timeout=1.5 * _ATTEMPT_TIMEOUT_S,
+        connection_attempts=1,
+        client_properties={
+            "product": "migrator",
+            "version": __version__,
+            "connection_name": name,
+            "information": f"moves NServiceBus timeouts (pika {pika.__version__})",
+        },
+    )
+
+
+def _ssl_options(settings: ConnectionSettings) -> Any:
+    tls = settings.tls
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigError(f"broker.tls.ca_file {tls.ca_file} cannot be used: {exc}") from exc
+    if tls.cert_file is not None:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        except (OSError, ssl.SSLError) as exc:
+            raise ConfigError(
+                f"broker.tls.cert_file {tls.cert_file} with its key cannot be used: {exc}"
+            ) from exc
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return pika.SSLOptions(context, settings.address.host)
+
+
+# ── what the broker, or the network, said ───────────────────────────────────────────────────
+
+
+def opening_error(error: BaseException, address: BrokerAddress) -> TargetError:
+    """Return what it means that the connection to *address* could not be opened."""
+    texts = [str(found) for found in _causes(error)]
+    said = " ".join((*texts, *(repr(found) for found in _causes(error))))
+    if "ACCESS_REFUSED" in said or "(403)" in said:
+        return AccessRefused(f"{address}: the broker refused user {address.user!r} or its password")
+    if "(530)" in said and "not found" in said:
+        return AccessRefused(f"{address}: the broker has no virtual host {address.vhost!r}")
+    if "(530)" in said and "limit" not in said and "is down" not in said:
+        return AccessRefused(
+            f"{address}: user {address.user!r} may not enter virtual host {address.vhost!r}"
+        )
+    for found in _causes(error):
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return TargetError(
+                f"{address}: the broker's certificate was not accepted: {found.verify_message}"
+            )
+    return TargetUnavailable(f"{address}: cannot be reached: {_innermost(error)}")
+
+
+def closing_error(error: BaseException | None, address: BrokerAddress) -> TargetError:
+    """Return what it means that an open connection or channel was closed."""
+    if isinstance(error, pika_errors.ConnectionBlockedTimeout):
+        return TargetUnavailable(f"{address}: the broker blocked us past the deadline (alarm)")
+    if isinstance(error, (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker)):
+        return _refusal(error.reply_code, error.reply_text, address)
+    reason = "closed" if error is None else _innermost(error)
+    return TargetUnavailable(f"{address}: the connection was lost: {reason}")
+
+
+def _refusal(code: int, text: str, address: BrokerAddress) -> TargetError:
+    message = f"{address}: the broker says: {text}"
+    if code == _REFUSED:
+        return AccessRefused(message)
+    if code == _NOT_FOUND and "is down" not in text:
+        return EntityAbsent(message)
+    if code == _PRECONDITION and "inequivalent" in text:
+        return EntityMismatch(message)
+    if code in (_PRECONDITION, _CONTENT_TOO_LARGE, _NOT_ALLOWED, _NOT_IMPLEMENTED):
+        return TargetError(message)
+    return TargetUnavailable(message)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield *error* and everything pika wrapped into it."""
+    seen = [error]
+    for found in seen:  # grows while it is walked
+        nested = [*found.args, *getattr(found, "exceptions", ()), getattr(found, "exception", None)]
+        seen += [
+            item
+            for item in (*nested, found.__cause__)
+            if isinstance(item, BaseException) and not any(item is known for known in seen)
+        ]
+    yield from seen
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the most telling text: the operating system's, if there is one."""
+    found = list(_causes(error))
+    system = [item for item in found if isinstance(item, OSError)]
+    chosen = (system or found)[-1]
+    return str(chosen) or type(chosen).__name__

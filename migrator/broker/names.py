@@ -1,0 +1,43 @@
+"""Names of the entities migrator itself puts on the broker; all begin with ``migrator.``.
+
+Public, because operators write policies and permissions for them. Source: design section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import Lane
+
+PREFIX: Final = "migrator."
+
+
+def entry_exchange(version: DelaysVersion, level: int) -> str:
+    """Return the fanout exchange that leads straight into the queue of *level*."""
+    return f"{PREFIX}entry.{version}.{level:02d}"
+
+
+def router_exchange(version: DelaysVersion) -> str:
+    """Return the headers exchange that staged messages are dead-lettered to."""
+    return f"{PREFIX}router.{version}"
+
+
+def staging_name(ledger_id: str, lane: Lane) -> str:
+    """Return the name shared by a lane's staging exchange and its staging queue."""
+    return f"{PREFIX}staging.{ledger_id}.{lane}"
+
+
+def receipts_queue(ledger_id: str, lane: Lane) -> str:
+    """Return the queue in which receipts of committed passes arrive."""
+    return f"{PREFIX}receipts.{ledger_id}.{lane}"
+
+
+def guard_queue(ledger_id: str, lane: Lane) -> str:
+    """Return the exclusive queue whose existence says that the lane has an owner."""
+    return f"{PREFIX}lane.{ledger_id}.{lane}"
+
+
+def receipt_value(ledger_id: str, lane: Lane) -> str:
+    """Return the header value by which the router tells this lane's receipts."""
+    return f"receipt.{ledger_id}.{lane}"

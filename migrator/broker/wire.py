@@ -1,0 +1,279 @@
+"""Connections of one lane, driven by the lane's own thread: no other thread, no lock.
+
+Rules, each learned from how pika works:
+
+* pika's loop is pumped step by step, as its own BlockingConnection does it; nothing happens on
+  a connection (heartbeats, confirms, deliveries) unless somebody pumps;
+* callbacks only note what happened and never raise: pika would turn an exception in one into a
+  lost connection. What was noted is judged after the step;
+* the first thing that goes wrong with any connection fails the pump for good, with its reason;
+* what pika keeps private (sending ready-made frames, the size of its output buffer, giving up a
+  connection without a farewell) is used in ``_Connection`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pika.adapters.select_connection import IOLoop, SelectConnection
+from pika.exceptions import ConnectionClosedByClient
+
+from migrator.broker.connection import (
+    PIKA_FAILURES,
+    ConnectionSettings,
+    closing_error,
+    opening_error,
+    pika_parameters,
+)
+from migrator.errors import TargetError, TargetUnavailable
+
+_OPEN_TIMEOUT_S: Final = 20.0
+_ANSWER_TIMEOUT_S: Final = 30.0
+_FAREWELL_S: Final = 1.5
+
+
+class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
+    """Adds what pika has, but keeps to itself."""
+
+    def send_frames(self, frames: Sequence[bytes]) -> None:
+        """Append frames that are already in wire format to the output."""
+        self._output_marshaled_frames(frames)
+
+    def buffered_bytes(self) -> int:
+        """Return how much output the socket has not taken yet."""
+        return 0 if self._transport is None else int(self._get_write_buffer_size())
+
+    def abandon(self) -> None:
+        """Close the socket without a farewell."""
+        if self._transport is not None:
+            self._terminate_stream(ConnectionClosedByClient(320, "abandoned"))
+
+
+class Pump:
+    """Runs what happens on the connections of one lane, while somebody waits for it."""
+
+    def __init__(self) -> None:
+        """Make a loop without connections."""
+        self._loop: Any = IOLoop()
+        self._loop.activate_poller()
+        self._failure: TargetError | None = None
+        self._is_closed = False
+        self._wires: list[Wire] = []
+
+    @property
+    def loop(self) -> Any:
+        """The loop that connections are opened on."""
+        return self._loop
+
+    def fail(self, error: TargetError) -> None:
+        """Remember the first thing that went wrong; everything that waits ends with it."""
+        if self._failure is None:
+            self._failure = error
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did.
+
+        Raises:
+            TargetUnavailable: A connection went away.
+            TargetError: The broker refused something.
+        """
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args) from self._failure
+        if self._is_closed:
+            raise TargetUnavailable("the link is closed")
+
+    def run(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the connections until *is_done* or the timeout; at least one step either way.
+
+        Returns what *is_done* said last. Raises as ``check`` does.
+        """
+        self.check()
+        deadline_s = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while not is_done():
+            self.step(max(left_s, 0.0))
+            self.check()
+            if left_s <= 0:
+                return is_done()
+            left_s = deadline_s - time.monotonic()
+        return True
+
+    def step(self, wait_s: float) -> None:
+        """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
+        if self._is_closed:
+            return
+        bound = self._loop.call_later(wait_s, _nothing)
+        try:
+            self._loop.poll()
+            self._loop.process_timeouts()
+        except (*PIKA_FAILURES, AssertionError) as exc:  # pika asserts what a peer may break
+            self.fail(TargetUnavailable(f"the connection broke: {exc!r}"))
+        finally:
+            self._loop.remove_timeout(bound)
+
+    def adopt(self, wire: Wire) -> None:
+        """Take care of closing *wire*."""
+        self._wires.append(wire)
+
+    def close(self) -> None:
+        """Close every connection, within about two seconds; never raises."""
+        if self._is_closed:
+            return
+        for wire in self._wires:
+            wire.begin_close()
+        self._wind_down(_FAREWELL_S)
+        for wire in self._wires:
+            wire.abandon()
+        self._wind_down(_FAREWELL_S / 3)
+        self._is_closed = True
+        with contextlib.suppress(Exception):
+            self._loop.close()
+
+    def _wind_down(self, patience_s: float) -> None:
+        deadline_s = time.monotonic() + patience_s
+        while not all(wire.is_closed for wire in self._wires) and time.monotonic() < deadline_s:
+            with contextlib.suppress(Exception):
+                self.step(0.05)
+
+
+def _nothing() -> None:
+    """Bound a wait: a timer's time is when pika stops waiting for sockets."""
+
+
+class Wire:
+    """One connection to the broker on a pump."""
+
+    def __init__(self, pump: Pump, settings: ConnectionSettings, name: str) -> None:
+        """Open the connection, waiting for it.
+
+        Raises:
+            AccessRefused: Wrong user, password or virtual host.
+            TargetUnavailable: Nobody answered.
+        """
+        self.pump = pump
+        self.blocked_reason: str | None = None
+        self._address = settings.address
+        self._is_open = False
+        self._is_closing = False
+        pump.adopt(self)
+        self._connection = _Connection(
+            pika_parameters(settings, name),
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_open_error,
+            on_close_callback=self._on_close,
+            custom_ioloop=pump.loop,
+        )
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        if not pump.run(lambda: self._is_open, _OPEN_TIMEOUT_S):
+            pump.fail(TargetUnavailable(f"{self._address}: no connection in {_OPEN_TIMEOUT_S} s"))
+            pump.check()
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        return int(self._connection.params.frame_max)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Output that the socket has not taken yet."""
+        return self._connection.buffered_bytes() if self._is_open else 0
+
+    def channel(self) -> Any:
+        """Open a channel; when the broker closes it, the pump fails with the broker's words."""
+        opened: list[Any] = []
+        channel = self._connection.channel(on_open_callback=opened.append)
+        channel.add_on_close_callback(self._on_channel_close)
+        self._await(opened, "opening a channel")
+        return channel
+
+    def ask(self, doing: str, call: Callable[[Callable[[Any], None]], object]) -> Any:
+        """Make one call that the broker answers, wait, and return the answer's method."""
+        answers: list[Any] = []
+        try:
+            call(answers.append)
+        except PIKA_FAILURES as exc:
+            self.pump.fail(closing_error(exc, self._address))
+        self._await(answers, doing)
+        return answers[0].method
+
+    def tell(self, call: Callable[..., object], *args: object, **options: object) -> None:
+        """Make one call that the broker does not answer.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; nothing was sent.
+        """
+        self.pump.check()
+        try:
+            call(*args, **options)
+        except PIKA_FAILURES as exc:
+            self.pump.fail(closing_error(exc, self._address))
+            self.pump.check()
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Append ready-made frames to the output.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; nothing was sent.
+        """
+        self.pump.check()
+        self._connection.send_frames(frames)
+
+    def flush(self, timeout_s: float) -> None:
+        """Push the output towards the socket for a while; does not raise."""
+        with contextlib.suppress(TargetError):
+            self.pump.run(lambda: self.buffered_bytes == 0, timeout_s)
+
+    def _await(self, answers: list[Any], doing: str) -> None:
+        if not self.pump.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
+            self.pump.fail(TargetUnavailable(f"{self._address}: no answer while {doing}"))
+            self.pump.check()
+
+    # ── ending ──────────────────────────────────────────────────────────────────────────────
+
+    def begin_close(self) -> None:
+        """Say farewell; a broker that does not read us under an alarm would never hear it."""
+        self._is_closing = True
+        with contextlib.suppress(Exception):
+            if self.blocked_reason is not None:
+                self.abandon()
+            elif not (self._connection.is_closed or self._connection.is_closing):
+                self._connection.close()
+
+    def abandon(self) -> None:
+        """Drop the connection at once."""
+        self._is_closing = True
+        with contextlib.suppress(Exception):
+            self._connection.abandon()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left of the connection."""
+        return bool(self._connection.is_closed)
+
+    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+
+    def _on_open(self, _connection: Any) -> None:
+        self._is_open = True
+
+    def _on_open_error(self, _connection: Any, error: BaseException) -> None:
+        self.pump.fail(opening_error(error, self._address))
+
+    def _on_close(self, _connection: Any, error: BaseException) -> None:
+        self._is_open = False
+        if not self._is_closing:
+            self.pump.fail(closing_error(error, self._address))
+
+    def _on_channel_close(self, _channel: Any, error: BaseException) -> None:
+        if not self._is_closing:
+            self.pump.fail(closing_error(error, self._address))
+
+    def _on_blocked(self, _connection: Any, frame: Any) -> None:
+        reason = frame.method.reason or "no reason given"
+        self.blocked_reason = str(reason)
+
+    def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
+        self.blocked_reason = None
