@@ -6,7 +6,7 @@ Source: reference ``legacy-stores.md`` 5.2 and 5.6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     Column,
@@ -18,7 +18,6 @@ from sqlalchemy import (
     Text,
     cast,
     inspect,
-    literal_column,
     select,
 )
 
@@ -82,10 +81,10 @@ def _open_runs(connection: Connection, schema: str | None) -> list[tuple[str, st
 
 def _has_unfinished_rows(connection: Connection, schema: str | None, name: str) -> bool:
     table = _table(schema, name, "Status")
-    query = select(literal_column("1")).where(cast(table.c.Status, Text) != _DONE_ROW).limit(1)
-    return connection.execute(query.select_from(table)).first() is not None
+    has_more = cast(table.c.Status, Text) != _DONE_ROW
+    return connection.execute(select(table.c.Status).where(has_more).limit(1)).first() is not None
 
 
 def _table(schema: str | None, name: str, *columns: str) -> Table:
-    found: list[Column[Any]] = [Column(column) for column in columns]
+    found = [Column(column, Text) for column in columns]
     return Table(name, MetaData(), *found, schema=schema)

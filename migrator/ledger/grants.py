@@ -1,0 +1,52 @@
+"""The least a daemon's database user needs, as SQL for a DBA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy.dialects.postgresql.base import PGIdentifierPreparer
+from sqlalchemy.dialects.postgresql.psycopg import dialect
+
+from migrator.errors import LedgerError
+from migrator.ledger.names import LedgerNames
+
+_TABLES: Final = ("run", "batch", "timeout", "lease", "event")
+_READ_ONLY: Final = ("ledger", "alembic_version", "progress", "timeout_status")
+_SEQUENCES: Final = ("run", "batch", "timeout", "event")
+_LOCK_COLUMN: Final = "PersistenceVersion"
+"""Locking rows wants UPDATE on some column; this one is only informative."""
+
+
+def grants(names: LedgerNames, role: str, legacy: Sequence[tuple[str | None, str]]) -> str:
+    """Return GRANTs for *role*: work on the ledger and on the *legacy* tables, but no DDL.
+
+    Args:
+        names: How the ledger is called.
+        role: The daemon's user.
+        legacy: Schema and name of each legacy table.
+
+    Raises:
+        LedgerError: The database has no users to grant anything to.
+    """
+    if names.schema is None:
+        raise LedgerError("this kind of database has no users; file permissions decide")
+    quote = PGIdentifierPreparer(dialect()).quote_identifier
+    user, schema = quote(role), quote(names.schema)
+    lines = [f"GRANT USAGE ON SCHEMA {schema} TO {user};"]
+    for noun in _TABLES:
+        table = f"{schema}.{quote(names.table(noun))}"
+        lines.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user};")
+    for noun in _READ_ONLY:
+        lines.append(f"GRANT SELECT ON {schema}.{quote(names.table(noun))} TO {user};")
+    for noun in _SEQUENCES:
+        sequence = f"{schema}.{quote(names.table(noun) + '_id_seq')}"
+        lines.append(f"GRANT USAGE ON SEQUENCE {sequence} TO {user};")
+    for legacy_schema in sorted({schema or "public" for schema, _ in legacy}):
+        lines.append(f"GRANT USAGE ON SCHEMA {quote(legacy_schema)} TO {user};")
+    for legacy_schema, name in legacy:
+        table = f"{quote(legacy_schema or 'public')}.{quote(name)}"
+        lines.append(
+            f"GRANT SELECT, INSERT, DELETE, UPDATE ({quote(_LOCK_COLUMN)}) ON {table} TO {user};"
+        )
+    return "\n".join(lines) + "\n"

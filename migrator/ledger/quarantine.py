@@ -1,0 +1,230 @@
+"""Rows in quarantine: list them, look at one, try them again.
+
+Rules of this file: only rows of settled batches are touched, so a daemon never loses a row of
+the batch in its hands; a row that is tried again leaves its old batch, whose size says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, insert, select, update
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import translating
+from migrator.database.types import byte_length, database_now
+from migrator.domain.report import QuarantinedRow, QuarantinedTimeout
+from migrator.domain.states import BatchState, Mode, RowState
+from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
+from migrator.errors import LedgerError
+from migrator.ledger.tables import UNSETTLED, LedgerTables
+
+PAGE_ROWS: Final = 200
+RETRY_ROWS: Final = 1000
+"""Rows of a batch made by ``retry``."""
+RETRY_BYTES: Final = 8 * 1024 * 1024
+"""Bodies and headers of such a batch."""
+RETRY_LANE: Final = 0
+_NOBODY: Final = 0
+"""A token no lease ever has: whoever owns the lane adopts the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFilter:
+    """Which rows; None means any."""
+
+    endpoint: str | None = None
+    reason: str | None = None
+    timeout_id: str | None = None
+
+
+class SqlQuarantine:
+    """The quarantine of one ledger."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the rows in *tables*."""
+        self._engine = engine
+        self._tables = tables
+
+    def page(
+        self, which: QuarantineFilter, *, after: int = 0, limit: int = PAGE_ROWS
+    ) -> Sequence[QuarantinedRow]:
+        """Return rows whose ``key`` is above *after*, ascending, without their content."""
+        row = self._tables.timeout
+        columns = [column for column in row.c if column.name not in {"body", "headers"}]
+        query: Select[Any] = select(*columns, byte_length(row.c.body).label("body_bytes"))
+        query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
+        with self._reading() as connection:
+            return [_listed(found) for found in connection.execute(query)]
+
+    def full(
+        self, which: QuarantineFilter, *, after: int = 0, limit: int = PAGE_ROWS
+    ) -> Sequence[QuarantinedTimeout]:
+        """Return rows with everything the store had; for showing one and for export."""
+        row = self._tables.timeout
+        query = select(row, byte_length(row.c.body).label("body_bytes"))
+        query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
+        with self._reading() as connection:
+            return [_full(found) for found in connection.execute(query)]
+
+    def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
+        """Put rows of settled batches into new batches for lane 0; return how many rows.
+
+        Overdue ones go ``direct``, the others as *mode* says. The lane's owner finds the batches
+        at its next look.
+        """
+        with self._reading() as connection:
+            now = connection.execute(select(database_now())).scalar_one()
+            # a row that comes back into quarantine meanwhile is not tried a second time
+            last = connection.execute(select(func.max(self._tables.batch.c.id))).scalar_one() or 0
+            groups = self._groups(connection, which)
+        retried = 0
+        for source, endpoint in groups:
+            row = self._tables.timeout
+            of_group = [row.c.source == source, row.c.endpoint == endpoint, *self._is(which)]
+            overdue = row.c.due <= now
+            for chosen, is_due in ((Mode.DIRECT, overdue), (mode, ~overdue)):
+                while moved := self._retry_batch([*of_group, is_due], last, chosen):
+                    retried += moved
+        return retried
+
+    def _groups(self, connection: Connection, which: QuarantineFilter) -> list[tuple[str, str]]:
+        row = self._tables.timeout.c
+        query = select(row.source, row.endpoint).where(*self._is(which)).distinct()
+        return sorted((found.source, found.endpoint) for found in connection.execute(query))
+
+    def _retry_batch(self, which: list[ColumnElement[bool]], last: int, mode: Mode) -> int:
+        doing = "trying quarantined rows again"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            rows = self._chosen(connection, which, last)
+            if rows:
+                self._move(connection, rows, self._new_batch(connection, rows, mode))
+        return len(rows)
+
+    def _chosen(
+        self, connection: Connection, which: list[ColumnElement[bool]], last: int
+    ) -> Sequence[Row[Any]]:
+        row, batch = self._tables.timeout, self._tables.batch
+        query = (
+            select(
+                row.c.id,
+                row.c.batch_id,
+                row.c.endpoint,
+                row.c.source,
+                row.c.due,
+                batch.c.run_id,
+                byte_length(row.c.body).label("body_bytes"),
+                byte_length(row.c.headers).label("headers_bytes"),
+            )
+            .join(batch, batch.c.id == row.c.batch_id)
+            .where(*which, batch.c.state.not_in(UNSETTLED), batch.c.id <= last)
+            .order_by(row.c.due, row.c.id)
+            .limit(RETRY_ROWS)
+            .with_for_update(of=row)
+        )
+        chosen: list[Row[Any]] = []
+        size = 0
+        for found in connection.execute(query):
+            size += found.body_bytes + found.headers_bytes
+            if chosen and size > RETRY_BYTES:
+                break
+            chosen.append(found)
+        return chosen
+
+    def _new_batch(self, connection: Connection, rows: Sequence[Row[Any]], mode: Mode) -> int:
+        statement = insert(self._tables.batch).values(
+            run_id=rows[0].run_id,
+            endpoint=rows[0].endpoint,
+            source=rows[0].source,
+            lane=RETRY_LANE,
+            mode=mode,
+            state=BatchState.CLAIMED,
+            attempt=0,
+            size=len(rows),
+            body_bytes=sum(row.body_bytes for row in rows),
+            first_due=rows[0].due,
+            last_due=rows[-1].due,
+            lease_token=_NOBODY,
+            claimed_at=database_now(),
+        )
+        key = connection.execute(statement).inserted_primary_key
+        if key is None:
+            raise LedgerError("the database returned no id for a new batch; rolled back")
+        return int(key[0])
+
+    def _move(self, connection: Connection, rows: Sequence[Row[Any]], batch_id: int) -> None:
+        row, batch = self._tables.timeout, self._tables.batch
+        for index, found in enumerate(rows):
+            connection.execute(
+                update(row)
+                .where(row.c.id == found.id)
+                .values(
+                    batch_id=batch_id,
+                    row_index=index,
+                    state=None,
+                    reason=None,
+                    reason_detail=None,
+                )
+            )
+        left, body_bytes = Counter[int](), Counter[int]()
+        for found in rows:
+            left[found.batch_id] += 1
+            body_bytes[found.batch_id] += found.body_bytes
+        for old_id, count in left.items():
+            connection.execute(
+                update(batch)
+                .where(batch.c.id == old_id)
+                .values(
+                    size=batch.c.size - count,
+                    body_bytes=batch.c.body_bytes - body_bytes[old_id],
+                )
+            )
+
+    def _is(self, which: QuarantineFilter) -> list[ColumnElement[bool]]:
+        row = self._tables.timeout.c
+        conditions = [row.state == RowState.QUARANTINED]
+        if which.endpoint is not None:
+            conditions.append(row.endpoint == which.endpoint)
+        if which.reason is not None:
+            conditions.append(row.reason == which.reason)
+        if which.timeout_id is not None:
+            conditions.append(row.store_id == which.timeout_id)
+        return conditions
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        doing = "reading the quarantine"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            yield connection
+
+
+def _listed(row: Row[Any]) -> QuarantinedRow:
+    due_at: datetime = row.due
+    return QuarantinedRow(
+        key=row.id,
+        endpoint=EndpointName(row.endpoint),
+        source=row.source,
+        timeout_id=TimeoutId(row.store_id),
+        batch=BatchId(row.batch_id),
+        destination=row.destination,
+        due_at=due_at,
+        body_bytes=row.body_bytes,
+        reason=row.reason or "",
+        detail=row.reason_detail or "",
+    )
+
+
+def _full(row: Row[Any]) -> QuarantinedTimeout:
+    return QuarantinedTimeout(
+        row=_listed(row),
+        saga_id=row.saga_id,
+        headers_text=row.headers,
+        body=row.body,
+        persistence_version=row.persistence_version,
+        content_hash=row.content_hash,
+    )

@@ -1,0 +1,109 @@
+"""What only an operator may change: the outcome of a doubtful batch, and what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection, Engine, Row, Select, case, delete, or_, select, update
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.database.types import database_now
+from migrator.domain.states import RAISES_ATTEMPT, BatchState, Event, RowState, next_state
+from migrator.domain.timeouts import BatchId, RunId
+from migrator.errors import LedgerError
+from migrator.ledger.tables import LedgerTables
+
+Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
+_EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
+_PURGE_ROWS: Final = 5000
+"""Rows deleted per transaction."""
+_SETTLED: Final = (BatchState.HANDED_OVER, BatchState.RELEASED, BatchState.RECALLED)
+_NOBODY: Final = 0
+"""A token no lease ever has: whoever owns the lane adopts the batch."""
+
+
+class SqlUpkeep:
+    """Decisions of an operator about one ledger."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the ledger in *tables*."""
+        self._engine = engine
+        self._tables = tables
+
+    def resolve(self, batch: BatchId, outcome: Resolution) -> None:
+        """Record what an operator found out about a doubtful batch.
+
+        ``claimed`` means that none of it reached its delays: it is handed over again by the
+        lane's owner. ``handed_over`` means that all of it did.
+
+        Raises:
+            LedgerError: There is no such batch, or it is not doubtful. Nothing was changed.
+        """
+        event, table = _EVENTS[outcome], self._tables.batch
+        state = next_state(BatchState.DOUBTFUL, event)
+        statement = (
+            update(table)
+            .where(table.c.id == batch, table.c.state == BatchState.DOUBTFUL)
+            .values(
+                {
+                    "state": state,
+                    "attempt": table.c.attempt + int(event in RAISES_ATTEMPT),
+                    "lease_token": _NOBODY,
+                    f"{state}_at": database_now(),
+                }
+            )
+        )
+        doing = f"resolving batch {batch}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            if connection.execute(statement).rowcount != 1:
+                raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
+
+    def purge(self, *, before: datetime, run: RunId | None = None) -> int:
+        """Delete rows of batches settled before *before*, of one run or of all; return how many.
+
+        Rows in quarantine stay, and so do the batches themselves: they are the books. What is
+        purged cannot be recalled, and is not recognised should it turn up in the store again.
+        """
+        purged = 0
+        while True:
+            doing = "purging settled rows"
+            with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+                rows = connection.execute(self._purgeable(before, run)).all()
+                if rows:
+                    self._delete(connection, rows)
+            if not rows:
+                return purged
+            purged += len(rows)
+
+    def _purgeable(self, before: datetime, run: RunId | None) -> Select[Any]:
+        row, batch = self._tables.timeout, self._tables.batch
+        settled_at = case(*((batch.c.state == state, batch.c[f"{state}_at"]) for state in _SETTLED))
+        is_settled = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
+        query = (
+            select(row.c.id, row.c.batch_id, row.c.state, batch.c.state.label("batch_state"))
+            .join(batch, batch.c.id == row.c.batch_id)
+            .where(
+                batch.c.state.in_(_SETTLED),
+                settled_at < before,
+                or_(row.c.state.is_(None), is_settled),
+            )
+            .limit(_PURGE_ROWS)
+            .with_for_update(of=row)
+        )
+        return query if run is None else query.where(batch.c.run_id == run)
+
+    def _delete(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
+        row, batch = self._tables.timeout, self._tables.batch
+        connection.execute(delete(row).where(row.c.id.in_([found.id for found in rows])))
+        # the books count a batch's size under its own state; these rows were not in it
+        differing = Counter(
+            found.batch_id for found in rows if found.state not in (None, found.batch_state)
+        )
+        for batch_id, count in differing.items():
+            connection.execute(
+                update(batch).where(batch.c.id == batch_id).values(size=batch.c.size - count)
+            )
