@@ -58,14 +58,14 @@ class Rules:
     """What conversion has to know about this broker and this operator."""
 
     frame_max_bytes: int = 131_072
-    """As negotiated with the broker."""
+    """As negotiated with the broker; 0: unlimited."""
     body_max_bytes: int = 134_217_728
     """The broker's ``max_message_size``; 128 MiB unless configured."""
     destination_map: Mapping[str, str] = field(default_factory=dict)
     """Old queue name to new one (``--map old=new``)."""
 
 
-class _Unfit(Exception):  # noqa: N818 - carries a finding out of nested checks, is no error
+class _Unfit(Exception):
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
         self.detail = detail
@@ -153,8 +153,9 @@ def due_offset(column: datetime, headers_text: str | None) -> timedelta:
 
 def _readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
     # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
-    if len(timeout.headers_text or "") > 6 * rules.frame_max_bytes:
-        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{len(timeout.headers_text or '')} characters")
+    characters = len(timeout.headers_text or "")
+    if rules.frame_max_bytes and characters > 6 * rules.frame_max_bytes:
+        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
     try:
         return h.parse_headers(timeout.headers_text)
     except h.UnreadableHeaders as exc:

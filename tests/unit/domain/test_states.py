@@ -1,0 +1,81 @@
+"""Tests of ``migrator.domain.states``."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, next_state
+from migrator.errors import IllegalTransition
+
+PAIRS = list(product(BatchState, Event))
+
+
+@pytest.mark.parametrize("pair", NEXT, ids=lambda p: f"{p[0]}-{p[1]}")
+def test_the_table_is_the_rule(pair: tuple[BatchState, Event]) -> None:
+    """Every row of the table is a step."""
+    assert next_state(*pair) is NEXT[pair]
+
+
+@pytest.mark.parametrize(
+    "pair", [p for p in PAIRS if p not in NEXT], ids=lambda p: f"{p[0]}-{p[1]}"
+)
+def test_there_is_no_other_step(pair: tuple[BatchState, Event]) -> None:
+    """Every pair that is not in the table raises and names both."""
+    state, event = pair
+    with pytest.raises(IllegalTransition, match=f"{state} cannot have {event}"):
+        next_state(state, event)
+
+
+def test_a_nack_may_only_be_sent_after_committing_was_recorded() -> None:
+    """Committing is entered from staged alone, and left for handed over by a receipt alone."""
+    assert [pair for pair, after in NEXT.items() if after is BatchState.COMMITTING] == [
+        (BatchState.STAGED, Event.BEGIN_COMMIT)
+    ]
+    to_handed_over = {p for p, after in NEXT.items() if after is BatchState.HANDED_OVER}
+    assert to_handed_over == {
+        (BatchState.COMMITTING, Event.RECEIPT),
+        (BatchState.DOUBTFUL, Event.RECEIPT),
+        (BatchState.PUBLISHING, Event.ALL_SETTLED),
+    }
+
+
+def test_rows_go_back_only_when_nothing_can_be_at_the_broker() -> None:
+    """Released is entered from claimed alone."""
+    assert [pair for pair, after in NEXT.items() if after is BatchState.RELEASED] == [
+        (BatchState.CLAIMED, Event.RELEASE)
+    ]
+
+
+def test_every_pass_begins_with_a_raised_attempt() -> None:
+    """What leads to publishing raises the attempt, so that leftovers can be told apart."""
+    begins = {
+        e for (_, e), after in NEXT.items() if after in (BatchState.STAGING, BatchState.PUBLISHING)
+    }
+    assert begins <= RAISES_ATTEMPT
+
+
+@given(events=st.lists(st.sampled_from(Event), max_size=30))
+def test_every_open_batch_can_still_end(events: list[Event]) -> None:
+    """From wherever events lead, an open batch has a way to an end."""
+    state = BatchState.CLAIMED
+    for event in events:
+        state = NEXT.get((state, event), state)
+    reachable, frontier = {state}, [state]
+    while frontier:
+        here = frontier.pop()
+        after = {NEXT[here, event] for event in Event if (here, event) in NEXT} - reachable
+        reachable |= after
+        frontier += after
+    assert state not in OPEN or {BatchState.HANDED_OVER, BatchState.RELEASED} <= reachable
+
+
+def test_an_abandoned_pass_is_waste_at_once() -> None:
+    """Whatever takes a batch back to claimed or to the store raises the attempt, too."""
+    back = {
+        e for (_, e), after in NEXT.items() if after in (BatchState.CLAIMED, BatchState.RELEASED)
+    }
+    assert back <= RAISES_ATTEMPT
