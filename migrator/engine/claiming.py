@@ -11,7 +11,16 @@ from typing import Final
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import RunId
-from migrator.ports import Batch, ClaimRequest, Claims, Clock, Cursor, Lease, StoreEndpoint
+from migrator.ports import (
+    Batch,
+    ClaimRequest,
+    Claims,
+    Clock,
+    Cursor,
+    FaultPoint,
+    Lease,
+    StoreEndpoint,
+)
 
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
@@ -63,6 +72,7 @@ class Claimer:
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
         mode: Mode,
         max_bytes: int,
+        fault: FaultPoint = lambda _name: None,
     ) -> None:
         """Go round *endpoints*, each with the run its batches belong to."""
         self._claims = claims
@@ -70,6 +80,7 @@ class Claimer:
         self._selection = selection
         self._mode = mode
         self._max_bytes = max_bytes
+        self._fault = fault
         self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
 
     def claim(self, lease: Lease, *, max_rows: int) -> Batch | None:
@@ -85,6 +96,7 @@ class Claimer:
             for request in self._requests(progress, lease, max_rows):
                 claim = self._claims.claim(request)
                 if claim is not None:
+                    self._fault("claim.done")
                     if request.mode is self._mode and request.due_after is not None:
                         progress.cursor = claim.cursor
                     return claim.batch

@@ -149,7 +149,7 @@ class StagedHandOver:
         The limit doubles with each pass abandoned in a row: on a machine that cannot do better,
         late beats never (docs/adr/0003).
         """
-        limit_s = min(_AGE_LIMIT_S * 2 ** self._abandoned.get(batch.id, 0), _MAX_AGE_LIMIT_S)
+        limit_s = min(_AGE_LIMIT_S * float(2 ** self._abandoned.get(batch.id, 0)), _MAX_AGE_LIMIT_S)
         return self._clock.monotonic_s() - began_s > limit_s
 
     def _abandon(self, batch: Batch, event: Event) -> bool:

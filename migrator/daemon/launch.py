@@ -1,0 +1,123 @@
+"""From an assembled application to a running service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from migrator.daemon.lanes import LaneThread, OpenedLane, Stop
+from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.owner import current_owner, is_surely_dead
+from migrator.daemon.service import Schedule, Service
+from migrator.domain.timeouts import RunId
+from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.lane import LaneParts, LaneSession, Tally
+from migrator.errors import ExitCode
+from migrator.ports import Link, StoreEndpoint, T
+from migrator.wiring import App
+
+PATIENCE_S = 90.0
+"""``--once`` gives up after failing for so long without progress; a daemon never does."""
+
+
+def run(
+    app: App,
+    endpoints: Sequence[StoreEndpoint],
+    *,
+    once: bool,
+    watch: Callable[[], None],
+) -> ExitCode:
+    """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
+
+    Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
+    calling this again goes on.
+    """
+    runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
+    stop = Stop()
+    keeper = LeaseKeeper(app.leases, owner=current_owner(), duration=app.plan.lease)
+    service = Service(
+        runs=app.runs,
+        outstanding=app.outstanding,
+        keeper=keeper,
+        schedule=Schedule(sweep_every=app.plan.sweep_every),
+        stop=stop,
+        once=once,
+    )
+    with ThreadPoolExecutor(app.plan.lanes, thread_name_prefix="claim-ahead") as pool:
+        lanes = [
+            LaneThread(
+                f"lane-worker-{number}",
+                leases=app.leases,
+                keeper=keeper,
+                open_lane=_LaneOpener(app, runs, pool),
+                is_surely_dead=is_surely_dead,
+                stop=stop,
+                once=once,
+                patience_s=PATIENCE_S,
+            )
+            for number in range(app.plan.lanes)
+        ]
+        return service.run(runs, lanes, watch=watch)
+
+
+class _Pool:
+    """``ports.Background`` by a pool of threads."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    def start(self, work: Callable[[], T]) -> Future[T]:
+        return self._pool.submit(work)
+
+
+class _LaneOpener:
+    """Opens sessions for one lane thread; what it keeps outlives each of them."""
+
+    def __init__(
+        self, app: App, runs: Sequence[tuple[StoreEndpoint, RunId]], pool: ThreadPoolExecutor
+    ) -> None:
+        self._app = app
+        self._parts = LaneParts(
+            batches=app.batches,
+            clock=app.clock,
+            claimer=app.new_claimer(runs),
+            preparer=app.new_preparer(),
+            direct=DirectHandOver(
+                batches=app.batches,
+                clock=app.clock,
+                version=app.plan.delays,
+                fault=app.fault,
+            ),
+            background=_Pool(pool),
+            batch_rows=app.plan.batch_rows,
+            rate_limit_per_s=app.plan.rate_limit_per_s,
+        )
+
+    def __call__(self, held: HeldLease, tally: Tally) -> OpenedLane:
+        link = self._app.open_link(held.lease)
+        session = LaneSession(
+            self._parts,
+            lease=held.lease,
+            link=link,
+            open_staged=lambda: self._app.open_staged(link, held.lease),
+            tally=tally,
+        )
+        return _Opened(session, link)
+
+
+class _Opened:
+    """A session and its link."""
+
+    def __init__(self, session: LaneSession, link: Link) -> None:
+        self.session = session
+        self._link = link
+
+    def doing(self) -> str:
+        """Return what the session does, or why the broker makes it wait."""
+        blocked = self._link.blocked_reason
+        return f"throttled: {blocked}" if blocked else self.session.doing
+
+    def close(self) -> None:
+        """Close the link first: whatever the background still does, nothing more is sent."""
+        self._link.close()
+        self.session.close()

@@ -1,0 +1,294 @@
+"""The only file that knows concrete classes: settings go in, an assembled application comes out.
+
+Nothing connects before it is used, so that `db upgrade` works without a broker and
+`delays create` without a database.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Final
+
+from sqlalchemy import Engine
+
+from migrator import __version__
+from migrator.broker.addresses import parse_address
+from migrator.broker.connection import ConnectionSettings, TlsFiles
+from migrator.broker.link import LinkSettings, open_link
+from migrator.broker.publisher import WindowLimits
+from migrator.config import Settings, required_secret
+from migrator.database.engine import open_engine
+from migrator.domain.conversion import Rules
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import RunId
+from migrator.engine.claiming import Claimer, Selection
+from migrator.engine.handover.prepare import Preparer
+from migrator.engine.handover.staged import StagedHandOver
+from migrator.ledger.batches import SqlBatches
+from migrator.ledger.clock import DatabaseClock
+from migrator.ledger.facts import SqlLedgerFacts
+from migrator.ledger.identity import check_identity
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.names import names_for
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ports import FaultPoint, Lease, Link, StoreEndpoint
+from migrator.stores.claims import SqlClaims
+from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
+
+FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
+"""``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
+_MAX_PREFETCH: Final = 65_535
+"""Prefetch is 16 bit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How this process works, as plain values."""
+
+    delays: DelaysVersion
+    mode: Mode
+    lanes: int
+    batch_rows: int
+    lease: timedelta
+    sweep_every: timedelta
+    rate_limit_per_s: int
+
+
+class App:
+    """Everything assembled, each part made when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Remember *settings*; nothing is opened."""
+        self.settings = settings
+        self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
+
+    # ── plain values ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def plan(self) -> Plan:
+        """How this process works."""
+        given = self.settings.handover
+        return Plan(
+            delays=self.settings.broker.delays,
+            mode=given.mode,
+            lanes=given.lanes,
+            batch_rows=given.batch_size,
+            lease=given.lease,
+            sweep_every=given.sweep_interval,
+            rate_limit_per_s=given.rate_limit,
+        )
+
+    @property
+    def selection(self) -> Selection:
+        """Which rows are to be migrated now."""
+        given = self.settings.handover
+        return Selection(cutoff=given.cutoff, horizon=given.horizon)
+
+    @property
+    def rules(self) -> Rules:
+        """What conversion has to know."""
+        return Rules(
+            body_max_bytes=self.settings.broker.max_message_bytes,
+            destination_map=self.settings.handover.destination_map,
+        )
+
+    @property
+    def run_options(self) -> dict[str, str | int | bool]:
+        """What a run records about itself; no secrets."""
+        given = self.settings.handover
+        return {
+            "mode": str(given.mode),
+            "delays": str(self.settings.broker.delays),
+            "topology": str(self.settings.broker.topology),
+            "cutoff_s": int(given.cutoff.total_seconds()),
+            "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
+            "batch_size": given.batch_size,
+            "lanes": given.lanes,
+        }
+
+    # ── the database ────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The database of the legacy table and the ledger."""
+        store = self.settings.store
+        return open_engine(required_secret(store.url, key="store.url", option="--store-url"))
+
+    @cached_property
+    def tables(self) -> LedgerTables:
+        """The ledger's tables, whether they exist or not."""
+        return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
+
+    @cached_property
+    def store(self) -> SqlStore:
+        """The legacy store."""
+        placements = {
+            endpoint.name: Placement(
+                prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
+            )
+            for endpoint in self.settings.endpoints
+        }
+        schema = self.settings.store.schema_name or "public"
+        return SqlStore(self.engine, self.tables, SqlOptions(schema=schema, placements=placements))
+
+    @cached_property
+    def claims(self) -> SqlClaims:
+        """Moves rows between store and ledger."""
+        return SqlClaims(self.engine, self.tables, self.store)
+
+    @cached_property
+    def ledger_facts(self) -> SqlLedgerFacts:
+        """What checks ask the ledger."""
+        return SqlLedgerFacts(self.engine, self.tables)
+
+    @cached_property
+    def ledger_id(self) -> str:
+        """The id that names our queues.
+
+        Raises:
+            LedgerMissing, LedgerCloned: The ledger cannot be used.
+        """
+        return check_identity(self.engine, self.tables)
+
+    @cached_property
+    def leases(self) -> SqlLeases:
+        """The lanes."""
+        return SqlLeases(self.engine, self.tables, self.ledger_id)
+
+    @cached_property
+    def batches(self) -> SqlBatches:
+        """The batches."""
+        return SqlBatches(self.engine, self.tables)
+
+    @cached_property
+    def runs(self) -> SqlRuns:
+        """Runs and the audit trail."""
+        return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
+
+    @cached_property
+    def clock(self) -> DatabaseClock:
+        """The database's time."""
+        return DatabaseClock(self.engine)
+
+    # ── the broker ──────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def connection(self) -> ConnectionSettings:
+        """How the broker is reached.
+
+        Raises:
+            ConfigError: The address is missing or wrong.
+        """
+        given = self.settings.broker
+        url = required_secret(given.url, key="broker.url", option="--broker-url")
+        tls = given.tls
+        return ConnectionSettings(
+            address=parse_address(url),
+            tls=TlsFiles(
+                ca_file=tls.ca_file,
+                cert_file=tls.cert_file,
+                key_file=tls.key_file,
+                verify=tls.verify,
+            ),
+            blocked_deadline_s=given.blocked_deadline.total_seconds(),
+        )
+
+    # ── the engine's parts ──────────────────────────────────────────────────────────────────
+
+    def new_claimer(self, runs: Sequence[tuple[StoreEndpoint, RunId]]) -> Claimer:
+        """Return a claimer of its own for one lane."""
+        return Claimer(
+            claims=self.claims,
+            clock=self.clock,
+            selection=self.selection,
+            endpoints=runs,
+            mode=self.plan.mode,
+            max_bytes=self.settings.handover.batch_bytes,
+            fault=self.fault,
+        )
+
+    def new_preparer(self) -> Preparer:
+        """Return a preparer of its own for one lane."""
+        return Preparer(
+            batches=self.batches,
+            destinations=self.destinations,
+            clock=self.clock,
+            rules=self.rules,
+        )
+
+    def open_link(self, lease: Lease) -> Link:
+        """Connect to the broker for the lane of *lease*; see ``broker.link.open_link``."""
+        given = self.settings.handover
+        settings = LinkSettings(
+            connection=self.connection,
+            version=self.plan.delays,
+            ledger_id=self.ledger_id,
+            limits=WindowLimits(
+                messages=given.window,
+                body_bytes=given.window_bytes,
+                confirm_deadline_s=self.settings.broker.confirm_deadline.total_seconds(),
+            ),
+            use_entries=given.use_entries,
+        )
+        largest = max(
+            [given.batch_size, *(batch.size for batch in self.batches.open_batches(lease))]
+        )
+        # two commits without receipt may come back beside the pass under way
+        prefetch = min(3 * (largest + 1), _MAX_PREFETCH)
+        return open_link(
+            settings, lane=lease.lane, owner=lease.owner.split("/")[0], prefetch=prefetch
+        )
+
+    def open_staged(self, link: Link, lease: Lease) -> StagedHandOver:
+        """Return the staged hand-over of one lane over one link."""
+        return StagedHandOver(
+            batches=self.batches,
+            clock=self.clock,
+            version=self.plan.delays,
+            staging=link.staging(),
+            lease=lease,
+            receipt_deadline_s=self.settings.handover.receipt_deadline.total_seconds(),
+            fault=self.fault,
+        )
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if "engine" in self.__dict__:
+            self.engine.dispose()
+
+
+def fault_point(setting: str) -> FaultPoint:
+    """Return what to call at each step: nothing, unless *setting* names a step to be killed at.
+
+    ``staged.nacked:3`` kills this process with SIGKILL when it reaches that step the third time.
+    """
+    name, _, hit = setting.partition(":")
+    if not name:
+        return lambda _reached: None
+    left = int(hit or 1)
+
+    def reached(step: str) -> None:
+        nonlocal left
+        if step == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
+def _actor() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
