@@ -55,6 +55,11 @@ class AdminSession:
         properties = self._connection._impl.server_properties  # nowhere public
         return dict(properties or {})
 
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        return int(self._connection._impl.params.frame_max)  # nowhere public
+
     def declare_exchange(self, name: str, kind: str, arguments: Arguments | None = None) -> None:
         """Declare a durable exchange; nothing happens when it is there already."""
         self._do(

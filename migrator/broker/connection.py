@@ -48,6 +48,10 @@ class EntityAbsent(TargetError):
     """A queue, exchange or virtual host that was named does not exist."""
 
 
+class EntityLocked(TargetUnavailable):
+    """Another connection holds a queue exclusively; trying again later may help."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """What TLS needs beyond ``amqps://``."""
@@ -81,7 +85,9 @@ def pika_parameters(settings: ConnectionSettings, name: str) -> Any:
         port=address.port,
         virtual_host=address.vhost,
         credentials=pika.PlainCredentials(address.user, address.password),
-        ssl_options=_ssl_options(settings) if address.use_tls else None,
+        ssl_options=pika.SSLOptions(tls_context(settings.tls), address.host)
+        if address.use_tls
+        else None,
         heartbeat=HEARTBEAT_S,
         blocked_connection_timeout=settings.blocked_deadline_s,
         socket_timeout=_ATTEMPT_TIMEOUT_S,
@@ -96,23 +102,27 @@ def pika_parameters(settings: ConnectionSettings, name: str) -> Any:
     )
 
 
-def _ssl_options(settings: ConnectionSettings) -> Any:
-    tls = settings.tls
+def tls_context(tls: TlsFiles) -> ssl.SSLContext:
+    """Return what both the broker's and the management API's connections use.
+
+    Raises:
+        ConfigError: A file cannot be used; says which.
+    """
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
-    except (OSError, ssl.SSLError) as exc:
+    except OSError as exc:
         raise ConfigError(f"broker.tls.ca_file {tls.ca_file} cannot be used: {exc}") from exc
     if tls.cert_file is not None:
         try:
             context.load_cert_chain(tls.cert_file, tls.key_file)
-        except (OSError, ssl.SSLError) as exc:
+        except OSError as exc:
             raise ConfigError(
                 f"broker.tls.cert_file {tls.cert_file} with its key cannot be used: {exc}"
             ) from exc
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    return pika.SSLOptions(context, settings.address.host)
+    return context
 
 
 # ── what the broker, or the network, said ───────────────────────────────────────────────────
@@ -152,6 +162,8 @@ def _refusal(code: int, text: str, address: BrokerAddress) -> TargetError:
     message = f"{address}: the broker says: {text}"
     if code == _REFUSED:
         return AccessRefused(message)
+    if code == _LOCKED:
+        return EntityLocked(message)
     if code == _NOT_FOUND and "is down" not in text:
         return EntityAbsent(message)
     if code == _PRECONDITION and "inequivalent" in text:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from migrator.broker.admin import AdminSession
+from migrator.broker.connection import EntityLocked
 from migrator.broker.frames import encode_bare_properties, encode_properties
 from migrator.broker.names import (
     guard_queue,
@@ -206,9 +207,7 @@ class RabbitStaging:
                     name, exclusive=True, auto_delete=True, callback=done
                 ),
             )
-        except TargetUnavailable as exc:
-            if "RESOURCE_LOCKED" not in str(exc):
-                raise
+        except EntityLocked as exc:
             raise TargetUnavailable(
                 f"another process still holds lane {self._queues.lane} on the broker ({name})"
             ) from exc

@@ -1,11 +1,12 @@
-"""What was found of the native delays on a broker, as values.
+"""What was found on a broker, above all of its native delays, as values.
 
 ``unknown`` is never a synonym of fine: it says that nobody could look, and why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from migrator.domain.routing import BindingSpec, DelaysVersion
@@ -78,3 +79,48 @@ class DelaysInspection:
     def ready_by_level(self) -> dict[str, int]:
         """Messages waiting in each level queue that was seen."""
         return {entity.name: entity.ready for entity in self.entities if entity.ready is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """One queue as the management API tells it; counts lag by some seconds."""
+
+    name: str
+    kind: str
+    """``classic``, ``quorum`` or ``stream``."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    policy: str | None = None
+    effective_policy: Mapping[str, object] = field(default_factory=dict)
+    """What policies decide; it beats the queue's own arguments."""
+    total: int = 0
+    ready: int = 0
+    unacked: int = 0
+    held_back: int = 0
+    """Expired or rejected, waiting for a place to be dead-lettered to (``messages_dlx``)."""
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAlarms:
+    """What makes a node block publishers."""
+
+    node: str
+    is_running: bool
+    memory: bool
+    disk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What the broker says about itself on any AMQP connection."""
+
+    product: str
+    version: str
+    cluster_name: str
+    frame_max_bytes: int
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Return the version as numbers, without a pre-release suffix; empty when unreadable."""
+        numbers = self.version.partition("-")[0].partition("+")[0].split(".")
+        return tuple(int(n) for n in numbers) if all(n.isdigit() for n in numbers) else ()

@@ -1,0 +1,168 @@
+"""Destinations: whether a message would find its way out of the delays again.
+
+With v2, messages for a name that nobody is bound to freeze a level for every endpoint (reference
+``native-delays.md`` section 5.3), so each destination is bound, or refused, before its first
+message is sent. Binding twice changes nothing; answers are remembered for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from migrator.broker.admin import AdminSession, admin_session
+from migrator.broker.connection import ConnectionSettings, EntityAbsent, EntityLocked
+from migrator.broker.topology import FindBindings
+from migrator.domain.conversion import Reason
+from migrator.domain.routing import (
+    BindingSpec,
+    DelaysVersion,
+    Topology,
+    delivery_binding_key,
+    delivery_exchange,
+)
+from migrator.domain.timeouts import QueueName
+from migrator.errors import AccessRefused
+from migrator.ports import Unreachable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationRules:
+    """How destinations are reached."""
+
+    version: DelaysVersion
+    topology: Topology = Topology.AUTO
+    bind: bool = True
+    """False: bind nothing (preview, or all endpoints support native delays); a binding that is
+    known to be missing is refused."""
+    remembered_s: float = 60.0
+
+
+class RabbitDestinations:
+    """Implements ``ports.Destinations``; may be asked by several threads."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        rules: DestinationRules,
+        *,
+        find_bindings: FindBindings | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Ask the broker that *settings* name.
+
+        Args:
+            settings: Where to ask.
+            rules: How destinations are reached.
+            find_bindings: Bindings by source exchange, from the management API; None: bindings
+                that are not ours to make are taken for granted.
+            monotonic_s: What answers age by.
+        """
+        self._settings = settings
+        self._rules = rules
+        self._find_bindings = find_bindings
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._remembered: dict[QueueName, tuple[float, Unreachable | None]] = {}
+
+    def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
+        """Return those of *names* that messages would not reach; see ``ports.Destinations``."""
+        with self._lock:
+            fresh_since_s = self._monotonic_s() - self._rules.remembered_s
+            unknown = [
+                name
+                for name in dict.fromkeys(names)
+                if name not in self._remembered or self._remembered[name][0] < fresh_since_s
+            ]
+            if unknown:
+                self._ask(unknown)
+            answers = {name: self._remembered[name][1] for name in names}
+        return {name: found for name, found in answers.items() if found is not None}
+
+    def forget(self) -> None:
+        """Ask again from now on; after an operator has changed something."""
+        with self._lock:
+            self._remembered.clear()
+
+    def _ask(self, names: list[QueueName]) -> None:
+        with admin_session(self._settings, purpose="bind destinations") as admin:
+            delivery = delivery_exchange(self._rules.version)
+            if not admin.has_exchange(delivery):
+                raise EntityAbsent(
+                    f"{self._settings.address}: exchange {delivery} does not exist; "
+                    "create the delays first: migrator delays create"
+                )
+            for name in names:
+                self._remembered[name] = (self._monotonic_s(), self._look(admin, name))
+
+    def _look(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
+        try:
+            if not name or (admin.queue(name) is None and not admin.has_exchange(name)):
+                return _unknown(name)
+            if self._is_conventional(admin, name):
+                return self._conventional(admin, name)
+            return self._direct(admin, name)
+        except EntityLocked as exc:
+            return _unbound(name, f"its queue is exclusive to another connection ({exc})")
+
+    def _is_conventional(self, admin: AdminSession, name: QueueName) -> bool:
+        if self._rules.topology is Topology.AUTO:
+            return admin.has_exchange(name)
+        return self._rules.topology is Topology.CONVENTIONAL
+
+    def _conventional(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
+        if not admin.has_exchange(name):
+            return _unbound(name, "the queue exists, but the exchange that leads to it does not")
+        if admin.queue(name) is None:
+            return _unbound(name, "the exchange exists, but no queue of that name")
+        inner = BindingSpec(source=name, target=name, key="", target_is_queue=True)
+        if self._is_missing(inner, any_key=True):
+            return _unbound(name, "its exchange does not lead to its queue")
+        return self._bound(admin, name, to_queue=False)
+
+    def _direct(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
+        if admin.queue(name) is None:
+            return _unknown(name)
+        return self._bound(admin, name, to_queue=True)
+
+    def _bound(self, admin: AdminSession, name: QueueName, *, to_queue: bool) -> Unreachable | None:
+        binding = BindingSpec(
+            source=delivery_exchange(self._rules.version),
+            target=name,
+            key=delivery_binding_key(name),
+            target_is_queue=to_queue,
+        )
+        if not self._rules.bind:
+            missing = self._is_missing(binding)
+            return _unbound(name, "nothing binds it to the delays") if missing else None
+        bind = admin.bind_queue if to_queue else admin.bind_exchange
+        try:
+            bind(binding.source, binding.target, binding.key)
+        except AccessRefused as exc:
+            return _unbound(name, f"it may not be bound to the delays: {exc}")
+        except EntityAbsent:
+            return _unknown(name)  # deleted since we looked
+        return None
+
+    def _is_missing(self, wanted: BindingSpec, *, any_key: bool = False) -> bool:
+        """Return whether the management API knows that a binding does not exist."""
+        if self._find_bindings is None:
+            return False
+        return not any(
+            found.target == wanted.target
+            and found.target_is_queue == wanted.target_is_queue
+            and (any_key or found.key == wanted.key)
+            for found in self._find_bindings(wanted.source)
+        )
+
+
+def _unknown(name: QueueName) -> Unreachable:
+    return Unreachable(
+        reason=Reason.DESTINATION_UNKNOWN, detail=f"the broker has no queue {name!r}"
+    )
+
+
+def _unbound(name: QueueName, detail: str) -> Unreachable:
+    return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")

@@ -1,0 +1,72 @@
+"""The least a broker user needs, as text for whoever administers the broker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from migrator.broker.names import PREFIX
+from migrator.domain.routing import DelaysVersion, delivery_exchange
+
+_OURS = re.escape(PREFIX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """The three patterns of a RabbitMQ permission."""
+
+    configure: str
+    write: str
+    read: str
+
+    def command(self, *, user: str, vhost: str) -> str:
+        """Return the ``rabbitmqctl`` command that grants them."""
+        patterns = (self.configure, self.write, self.read)
+        return shlex.join(("rabbitmqctl", "set_permissions", "-p", vhost, user, *patterns))
+
+
+def least_grants(
+    version: DelaysVersion,
+    *,
+    destinations: Collection[str] | None = None,
+    binds_destinations: bool = True,
+    creates_delays: bool = False,
+) -> Grants:
+    """Return the patterns for migrating into *version*.
+
+    Args:
+        version: Generation of the delays.
+        destinations: Queue names to be bound; None: any, so all names may be written to.
+        binds_destinations: False when all endpoints support native delays and bind themselves.
+        creates_delays: Whether migrator shall declare the delay levels as well.
+    """
+    native = re.escape(delivery_exchange(version).removesuffix("delivery"))
+    configure = _anchored([_OURS, native] if creates_delays else [_OURS])
+    read = _anchored([_OURS, native])
+    if binds_destinations and destinations is None:
+        return Grants(configure=configure, write=".*", read=read)
+    names = sorted(destinations or ()) if binds_destinations else []
+    return Grants(
+        configure=configure,
+        write=_anchored([_OURS, native, *(f"{re.escape(name)}$" for name in names)]),
+        read=read,
+    )
+
+
+def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
+    """Return what to run, and why each pattern is needed."""
+    return "\n".join(
+        (
+            f"# Least permissions for migrator's user {user!r} in virtual host {vhost!r}.",
+            "# configure: its own exchanges and queues (entries, router, staging, receipts)",
+            "# write: publish to them and to the delays, and be bound: levels and destinations",
+            "# read: consume its own queues, bind from the delivery exchange, recall from levels",
+            grants.command(user=user, vhost=vhost),
+        )
+    )
+
+
+def _anchored(starts: Collection[str]) -> str:
+    return f"^({'|'.join(starts)})"
