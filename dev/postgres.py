@@ -24,7 +24,7 @@ from dev.processes import (
 )
 
 RestartMode = Literal["fast", "immediate"]
-_STOP: Mapping[RestartMode, signal.Signals] = {
+STOP_SIGNALS: Mapping[RestartMode, signal.Signals] = {
     "fast": signal.SIGINT,  # open transactions are rolled back, then a checkpoint
     "immediate": signal.SIGQUIT,  # as after a crash: recovery from the log at the next start
 }
@@ -70,7 +70,7 @@ class PostgresServer(PrivateServer):
         fsync: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._programs = find_postgres()
+        self._check_installed()
         super().__init__("postgres", data_dir)
         self.port = free_port()
         self.user = "postgres"
@@ -93,19 +93,13 @@ class PostgresServer(PrivateServer):
 
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
-        if not (self._cluster / "PG_VERSION").exists():
-            self._initdb()
-        options = [
-            part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")
-        ]
-        command = [str(self._programs / "postgres"), "-D", str(self._cluster), *options]
-        self._process.start(command, env=self._environment(), cwd=self.data_dir, user=self._os_user)
+        self._launch()
         self._process.wait_ready(self._ready, seconds=60)
         return self
 
     def stop(self, mode: RestartMode = "fast") -> None:
         """End the server; ``immediate`` leaves it as a crash would."""
-        self._process.stop(number=_STOP[mode], seconds=60)
+        self._process.stop(number=STOP_SIGNALS[mode], seconds=60)
 
     def kill(self) -> None:
         """``kill -9`` for the server and all its sessions."""
@@ -150,6 +144,18 @@ class PostgresServer(PrivateServer):
 
     # --- how it is set up -------------------------------------------------------------------
 
+    def _check_installed(self) -> None:
+        find_postgres()
+
+    def _launch(self) -> None:
+        if not (self._cluster / "PG_VERSION").exists():
+            self._initdb()
+        command = [str(find_postgres() / "postgres"), "-D", str(self._cluster), *self._options()]
+        self._process.start(command, env=self._environment(), cwd=self.data_dir, user=self._os_user)
+
+    def _options(self) -> list[str]:
+        return [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
+
     def _initdb(self) -> None:
         if self._os_user:
             self.data_dir.chmod(0o700)
@@ -160,7 +166,7 @@ class PostgresServer(PrivateServer):
         )  # fmt: skip
 
     def _run(self, program: str, *args: str) -> str:
-        command = with_parent([str(self._programs / program), *args], user=self._os_user)
+        command = with_parent([str(find_postgres() / program), *args], user=self._os_user)
         env = self._environment()
         done = subprocess.run(
             command, env=env, cwd=self.data_dir, capture_output=True, text=True, check=False

@@ -86,14 +86,16 @@ def _start_for_life(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.
     return answer.result()
 
 
-def with_parent(command: Sequence[str], *, user: str | None = None) -> list[str]:
-    """Return ``command`` wrapped so that it dies with us and runs as ``user``."""
+def with_parent(
+    command: Sequence[str], *, user: str | None = None, death: str = "KILL"
+) -> list[str]:
+    """Return ``command`` wrapped so that it gets signal ``death`` with us and runs as ``user``."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         if user is not None:
             raise ServerMissingError("setpriv (package util-linux) is needed to leave root")
         return list(command)
-    wrapper = [setpriv, "--pdeathsig", "KILL"]
+    wrapper = [setpriv, "--pdeathsig", death]
     if user is not None:
         entry = pwd.getpwnam(user)
         wrapper += ["--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--clear-groups"]
@@ -119,10 +121,19 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(
-        self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, user: str | None = None
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        user: str | None = None,
+        death: str = "KILL",
     ) -> None:
-        """Start the program in its own session; its output goes to the log file."""
-        wrapped = with_parent(command, user=user)
+        """Start the program in its own session; its output goes to the log file.
+
+        When this process ends, for whatever reason, the program gets the signal ``death``.
+        """
+        wrapped = with_parent(command, user=user, death=death)
 
         def popen() -> subprocess.Popen[bytes]:
             with self.log.open("ab") as output:

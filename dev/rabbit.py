@@ -94,6 +94,8 @@ class RabbitNode(PrivateServer):
     client certificates of the same authority and, with ``verify_clients``, demands them.
     """
 
+    _listen_on = LOOPBACK
+
     def __init__(
         self,
         *,
@@ -104,9 +106,9 @@ class RabbitNode(PrivateServer):
         cookie: str | None = None,
         extra_config: str = "",
     ) -> None:
-        self._server = find_rabbitmq("rabbitmq-server")
+        self._check_installed()
         super().__init__("rabbit", data_dir)
-        self.name = f"migrator-{secrets.token_hex(4)}@localhost"
+        self.name = self._remembered("node_name", f"migrator-{secrets.token_hex(4)}@localhost")
         self.amqp_port = free_port()
         self.management_port = free_port()
         self.amqps_port = free_port() if tls else 0
@@ -117,14 +119,14 @@ class RabbitNode(PrivateServer):
         self._verify_clients = verify_clients
         self._extra_config = extra_config
         self._process = ServerProcess("RabbitMQ", self.data_dir / "console.log")
-        self._write_files(cookie or secrets.token_hex(16))
+        self._remembered(".erlang.cookie", cookie or secrets.token_hex(16))
+        self._write_files()
 
     # --- life -------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
-        self.epmd.start()
-        self._process.start([str(self._server)], env=self._environment(), cwd=self.data_dir)
+        self._launch()
         self._process.wait_ready(self._ready, seconds=90)
         return self
 
@@ -239,18 +241,30 @@ class RabbitNode(PrivateServer):
 
     # --- how it is set up -------------------------------------------------------------------
 
-    def _write_files(self, cookie: str) -> None:
-        cookie_file = self.data_dir / ".erlang.cookie"
-        if not cookie_file.exists():
-            cookie_file.write_text(cookie)
-            cookie_file.chmod(0o400)
+    def _check_installed(self) -> None:
+        find_rabbitmq("rabbitmq-server")
+
+    def _launch(self) -> None:
+        self.epmd.start()
+        command = [str(find_rabbitmq("rabbitmq-server"))]
+        self._process.start(command, env=self._environment(), cwd=self.data_dir)
+
+    def _remembered(self, file: str, value: str) -> str:
+        """Return what the data folder says; where it is new, ``value`` from now on."""
+        path = self.data_dir / file
+        if not path.exists():
+            path.write_text(value)
+            path.chmod(0o400)
+        return path.read_text()
+
+    def _write_files(self) -> None:
         (self.data_dir / "enabled_plugins").write_text("[rabbitmq_management].\n")
         (self.data_dir / "rabbitmq.conf").write_text("\n".join(self._config()) + "\n")
 
     def _config(self) -> list[str]:
         lines = [
-            f"listeners.tcp.local = {LOOPBACK}:{self.amqp_port}",
-            f"management.tcp.ip = {LOOPBACK}",
+            f"listeners.tcp.local = {self._listen_on}:{self.amqp_port}",
+            f"management.tcp.ip = {self._listen_on}",
             f"management.tcp.port = {self.management_port}",
             "disk_free_limit.absolute = 50MB",
             "vm_memory_high_watermark.absolute = 1GiB",
@@ -259,7 +273,7 @@ class RabbitNode(PrivateServer):
         ]
         if self._tls:
             lines += [
-                f"listeners.ssl.local = {LOOPBACK}:{self.amqps_port}",
+                f"listeners.ssl.local = {self._listen_on}:{self.amqps_port}",
                 f"ssl_options.cacertfile = {self._tls.ca}",
                 f"ssl_options.certfile = {self._tls.cert}",
                 f"ssl_options.keyfile = {self._tls.key}",

@@ -13,11 +13,15 @@ import argparse
 import json
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 if __package__ in (None, ""):  # run as a script: make the checkout importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, free_port, wait_until
 from dev.rabbit import Epmd, RabbitNode, TlsFiles
@@ -30,8 +34,36 @@ __all__ = [
     "ServerMissingError",
     "TlsFiles",
     "free_port",
+    "new_postgres_server",
+    "new_rabbit_node",
     "wait_until",
 ]
+
+
+def new_rabbit_node(**options: Any) -> RabbitNode:
+    """Return a node, not yet started, from installed programs or else in Docker.
+
+    Takes the options of ``RabbitNode``; raises ``ServerMissingError`` when neither is to be had.
+    """
+    try:
+        return RabbitNode(**options)
+    except ServerMissingError as missing:
+        if docker_works():
+            return DockerRabbitNode(**options)
+        raise ServerMissingError(f"{missing}, and Docker does not answer") from missing
+
+
+def new_postgres_server(**options: Any) -> PostgresServer:
+    """Return a server, not yet started, from installed programs or else in Docker.
+
+    Takes the options of ``PostgresServer``; raises ``ServerMissingError`` like the above.
+    """
+    try:
+        return PostgresServer(**options)
+    except ServerMissingError as missing:
+        if docker_works():
+            return DockerPostgresServer(**options)
+        raise ServerMissingError(f"{missing}, and Docker does not answer") from missing
 
 
 def _describe(server: RabbitNode | PostgresServer) -> dict[str, object]:
@@ -39,6 +71,15 @@ def _describe(server: RabbitNode | PostgresServer) -> dict[str, object]:
     if isinstance(server, RabbitNode):
         return {"url": server.amqp_url(), "management_url": server.management_url, **facts}
     return {"url": server.url(), **facts}
+
+
+def _until_signalled(server: RabbitNode | PostgresServer) -> None:
+    try:
+        while server.running:
+            time.sleep(0.2)
+        raise ServerFailedError("the server has ended by itself")
+    finally:
+        server.stop()
 
 
 def main() -> int:
@@ -49,23 +90,17 @@ def main() -> int:
         "--data-dir", type=Path, help="keep data here (default: temporary, removed)"
     )
     options = parser.parse_args()
-    # Blocked from here on: a signal waits until sigwait takes it, also while the server starts.
-    ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    make = new_rabbit_node if options.kind == "rabbitmq" else new_postgres_server
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like SIGINT: KeyboardInterrupt
     try:
-        server: RabbitNode | PostgresServer = (
-            RabbitNode(data_dir=options.data_dir)
-            if options.kind == "rabbitmq"
-            else PostgresServer(data_dir=options.data_dir)
-        )
-        server.start()
+        with make(data_dir=options.data_dir) as server, suppress(KeyboardInterrupt):
+            print(json.dumps(_describe(server)), flush=True)
+            _until_signalled(server)
     except (ServerMissingError, ServerFailedError) as error:
         print(error, file=sys.stderr)
         return 4
-    print(json.dumps(_describe(server)), flush=True)
-    signal.sigwait(ends)
-    server.stop()
-    server.close()
+    except KeyboardInterrupt:  # while it was starting
+        return 130
     return 0
 
 

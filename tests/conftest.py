@@ -17,7 +17,14 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from dev.servers import PostgresServer, RabbitNode, ServerMissingError, TlsFiles
+from dev.servers import (
+    PostgresServer,
+    RabbitNode,
+    ServerMissingError,
+    TlsFiles,
+    new_postgres_server,
+    new_rabbit_node,
+)
 from tests.support.proxy import Proxy
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
@@ -61,7 +68,7 @@ class Vhost:
 def rabbit_node() -> Iterator[RabbitNode]:
     """The session's RabbitMQ node; whoever kills it starts it again."""
     try:
-        node = RabbitNode()
+        node = new_rabbit_node()
     except ServerMissingError as error:
         _absent(error)
         raise
@@ -121,7 +128,7 @@ def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
     """A node of its own with a TLS listener that demands client certificates."""
     files = TlsFiles(tls_material.ca, tls_material.server_cert, tls_material.server_key)
     try:
-        node = RabbitNode(tls=files, verify_clients=True)
+        node = new_rabbit_node(tls=files, verify_clients=True)
     except ServerMissingError as error:
         _absent(error)
         raise
@@ -136,7 +143,7 @@ def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
 def postgres_server() -> Iterator[PostgresServer]:
     """The session's PostgreSQL server; whoever kills it starts it again."""
     try:
-        server = PostgresServer()
+        server = new_postgres_server()
     except ServerMissingError as error:
         _absent(error)
         raise
