@@ -53,6 +53,8 @@ class EndpointPreview:
 
     endpoint: EndpointName
     source: str
+    is_complete: bool
+    """False: there may be more rows than were looked at."""
     stored: int
     in_ledger: int
     """Claimed already, by id; such a row in the store is never claimed a second time."""
@@ -142,6 +144,7 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
     return {
         "endpoint": endpoint.endpoint,
         "source": endpoint.source,
+        "is_complete": endpoint.is_complete,
         "stored": endpoint.stored,
         "in_ledger": endpoint.in_ledger,
         "without_due_time": endpoint.without_due_time,

@@ -30,8 +30,9 @@ def survey(
     rules: Rules,
     now: datetime,
     progress: Callable[[int], None] = lambda _rows: None,
+    max_rows: int | None = None,
 ) -> EndpointPreview:
-    """Return what would become of each row of *endpoint*.
+    """Return what would become of each row of *endpoint*, or of its first *max_rows* or so.
 
     Args:
         store: Where the rows are.
@@ -40,6 +41,7 @@ def survey(
         rules: Limits of the broker, and renamed destinations.
         now: Database time; one moment for all rows.
         progress: Called with the number of rows of each chunk that was read.
+        max_rows: Stop after the chunk that reaches this number; None: all of them.
 
     Raises:
         StoreUnavailable: The database cannot be reached, or went away half-way.
@@ -49,7 +51,9 @@ def survey(
         for row in rows:
             tally.count(row)
         progress(len(rows))
-    return tally.preview(endpoint)
+        if max_rows is not None and tally.stored >= max_rows:
+            return tally.preview(endpoint, is_complete=False)
+    return tally.preview(endpoint, is_complete=True)
 
 
 class _Tally:
@@ -67,6 +71,11 @@ class _Tally:
         self._due: Counter[str] = Counter()
         self._zones: Counter[timedelta] = Counter()
         self._levels: Counter[int] = Counter()
+
+    @property
+    def stored(self) -> int:
+        """How many rows were counted."""
+        return self._rows["stored"]
 
     def count(self, row: SurveyedRow) -> None:
         """Take *row* into every sum it belongs to."""
@@ -134,12 +143,13 @@ class _Tally:
         if len(entry.examples) < _EXAMPLES:
             entry.examples.append(found.timeout_id)
 
-    def preview(self, endpoint: StoreEndpoint) -> EndpointPreview:
+    def preview(self, endpoint: StoreEndpoint, *, is_complete: bool) -> EndpointPreview:
         """Return the sums."""
         return EndpointPreview(
             endpoint=endpoint.name,
             source=endpoint.source,
-            stored=self._rows["stored"],
+            is_complete=is_complete,
+            stored=self.stored,
             in_ledger=self._rows["in_ledger"],
             without_due_time=self._rows["without_due_time"],
             left=self._rows["left"],

@@ -21,6 +21,9 @@ def check(broker: BrokerFacts, previews: Sequence[EndpointPreview] | None) -> It
     if previews is None:
         yield _not_checked("the rows were not looked at")
         return
+    if not all(preview.is_complete for preview in previews):
+        yield _not_checked("not all rows were looked at")
+        return
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
     needed = FACTOR * (payload + messages * OVERHEAD_BYTES)

@@ -21,7 +21,7 @@ NAME: Final = "unattended-rows"
 def check(
     broker: BrokerFacts, previews: Sequence[EndpointPreview] | None, *, cutoff: timedelta
 ) -> Iterator[Finding]:
-    """Refuse to leave rows to a timeout manager that does not run."""
+    """Warn when rows are left to a timeout manager that does not run; they stay, none is lost."""
     if not cutoff:
         yield _finding(Level.OK, "cutoff", "it is 0s: overdue rows are sent by migrator itself")
         return
@@ -46,7 +46,7 @@ def _about(preview: EndpointPreview, *, has_manager: bool) -> Finding:
     nobody = f"nobody consumes {preview.endpoint}.TimeoutsDispatcher"
     if preview.left:
         return _finding(
-            Level.REFUSED,
+            Level.WARNING,
             preview.endpoint,
             f"{preview.left} rows are overdue or due soon and would be left, but {nobody}",
             "start its timeout manager, or use --cutoff 0s",

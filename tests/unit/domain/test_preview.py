@@ -27,6 +27,7 @@ from tests.unit.domain.samples import NOW
 ENDPOINT = EndpointPreview(
     endpoint=EndpointName("Sales"),
     source="public.Sales_TimeoutData",
+    is_complete=True,
     stored=12,
     in_ledger=1,
     without_due_time=1,

@@ -1,0 +1,112 @@
+"""Give back what was claimed and not handed over: the rows return to the legacy table.
+
+Only batches of lanes that nobody works on are touched. A batch that may have reached the broker
+is left alone: what was handed over is brought back by recall, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from migrator.domain.states import BatchState, Event
+from migrator.domain.timeouts import BatchId, Lane, RunId
+from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackScope:
+    """Which rows to give back."""
+
+    endpoint: StoreEndpoint | None
+    """None: of every endpoint."""
+    run: RunId | None
+    """None: of every run, and what is in quarantine, too."""
+
+    def covers(self, batch: Batch) -> bool:
+        """Return whether *batch* is meant."""
+        is_run = self.run is None or batch.run == self.run
+        return is_run and (self.endpoint is None or batch.source == self.endpoint.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """What was given back, or would be."""
+
+    rows: int
+    """Rows of batches, back in their tables."""
+    batches: Sequence[BatchId]
+    quarantined: int
+    """Rows of settled batches that were in quarantine, back in their tables."""
+    untouched: Sequence[BatchId]
+    """Batches that may have reached the broker: their lane's next owner settles them."""
+    busy: Sequence[tuple[Lane, str]]
+    """Lanes that somebody works on, with their owners; stop those first."""
+
+
+class Rollback:
+    """Gives rows back, lane after lane."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        leases: Leases,
+        batches: Batches,
+        owner: str,
+        lease_duration: timedelta,
+    ) -> None:
+        """Work as *owner*, who must be nobody else's name."""
+        self._claims = claims
+        self._leases = leases
+        self._batches = batches
+        self._owner = owner
+        self._duration = lease_duration
+
+    def run(self, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
+        """Give back everything *scope* covers; with *is_dry*, only say what that would be.
+
+        Repeating is harmless; after a crash, repeating goes on.
+
+        Raises:
+            LeaseLost: Somebody took a lane meanwhile. What was given back before stays so.
+            StoreUnavailable: As above.
+        """
+        busy = self._leases.holders()
+        rows, done, untouched = 0, [], []
+        for batch, lease in self._batches_in(scope):
+            if batch.state not in (BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED):
+                untouched.append(batch.id)
+                continue
+            rows += batch.size if is_dry else self._release(batch, lease)
+            done.append(batch.id)
+        return RolledBack(
+            rows=rows,
+            batches=done,
+            quarantined=0 if is_dry else self._release_quarantined(scope),
+            untouched=untouched,
+            busy=busy,
+        )
+
+    def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:
+        for lane in self._leases.orphaned_lanes():
+            lease = self._leases.acquire(lane, self._owner, self._duration)
+            if lease is None:
+                continue  # taken since; it shows as busy the next time
+            try:
+                for batch in self._batches.open_batches(lease):
+                    if scope.covers(batch):
+                        self._leases.renew(lease, self._duration, doing="rolling back")
+                        yield batch, lease
+            finally:
+                self._leases.surrender(lease)
+
+    def _release(self, batch: Batch, lease: Lease) -> int:
+        if batch.state is not BatchState.CLAIMED:
+            # nothing was nacked before COMMITTING, so nothing has left the staging queue
+            batch = self._batches.advance(batch, Event.ABANDON, lease)
+        return self._claims.release(batch, lease)
+
+    def _release_quarantined(self, scope: RollbackScope) -> int:
+        return 0 if scope.run is not None else self._claims.release_quarantined(scope.endpoint)
