@@ -564,8 +564,8 @@ class BrokerFacts(Protocol):
         """Connect as the daemon would, and return what the broker says about itself."""
         ...
 
-    def queue(self, name: str) -> QueueProbe | None:
-        """Return the queue *name*, or None when there is none."""
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+        """Return each of *names*, with None for a queue that does not exist."""
         ...
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:

@@ -15,9 +15,10 @@ import httpx
 
 from migrator.broker.addresses import BrokerAddress
 from migrator.broker.connection import EntityAbsent, TlsFiles, tls_context
-from migrator.domain.levels import NodeAlarms, QueueState
+from migrator.domain.levels import NodeAlarms, PolicyRule, QueueState
 from migrator.domain.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
+from migrator.ports import Room
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -121,6 +122,33 @@ class ManagementApi:
                 disk=bool(node.get("disk_free_alarm")),
             )
             for node in _rows(self._get("nodes", columns=columns))
+        )
+
+    def room(self) -> tuple[Room, ...]:
+        """Return what each running node has left for messages."""
+        columns = "name,running,disk_free,disk_free_limit"
+        return tuple(
+            Room(
+                disk_free_bytes=int(node["disk_free"]),
+                disk_limit_bytes=int(node["disk_free_limit"]),
+            )
+            for node in _rows(self._get("nodes", columns=columns))
+            if node.get("running") and isinstance(node.get("disk_free"), int)
+        )
+
+    def policies(self) -> tuple[PolicyRule, ...]:
+        """Return the policies of the virtual host, operator policies included."""
+        return tuple(
+            PolicyRule(
+                name=str(row.get("name")),
+                pattern=str(row.get("pattern")),
+                apply_to=str(row.get("apply-to") or "all"),
+                priority=int(row.get("priority") or 0),
+                is_operator=path == "operator-policies",
+                definition=_mapping(row.get("definition")),
+            )
+            for path in ("policies", "operator-policies")
+            for row in _rows(self._get(f"{path}/{self._vhost}"))
         )
 
     def queue(self, name: str) -> QueueState | None:

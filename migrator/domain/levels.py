@@ -124,3 +124,18 @@ class ServerFacts:
         """Return the version as numbers, without a pre-release suffix; empty when unreadable."""
         numbers = self.version.partition("-")[0].partition("+")[0].split(".")
         return tuple(int(n) for n in numbers) if all(n.isdigit() for n in numbers) else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRule:
+    """A policy as it is written, whatever it applies to now."""
+
+    name: str
+    pattern: str
+    """A regular expression over names."""
+    apply_to: str
+    """``all``, ``queues``, ``classic_queues``, ``quorum_queues``, ``exchanges`` …"""
+    priority: int
+    is_operator: bool
+    """Operator policies apply beside the others, not instead of them."""
+    definition: Mapping[str, object] = field(default_factory=dict)

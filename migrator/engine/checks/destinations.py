@@ -32,7 +32,8 @@ def check(
         yield _finding(Level.NOT_CHECKED, "destinations", "the rows were not looked at")
         return
     rows = destination_rows(previews)
-    unknown = {name for name in rows if broker.queue(name) is None}
+    probes = broker.queues(list(rows))
+    unknown = {name for name in rows if probes[name] is None}
     bound = broker.bound_names(version)
     if rows and len(unknown) == len(rows):
         yield _finding(

@@ -35,7 +35,7 @@ def check(
 def _has_manager(broker: BrokerFacts, endpoint: EndpointName) -> bool:
     # an endpoint that was merely discovered shows its dots as underscores
     names = {f"{name}.TimeoutsDispatcher" for name in (endpoint, endpoint.replace("_", "."))}
-    probes = [broker.queue(name) for name in sorted(names)]
+    probes = broker.queues(sorted(names)).values()
     return any(probe is not None and probe.consumers > 0 for probe in probes)
 
 

@@ -20,7 +20,7 @@ def check(store: Store, broker: BrokerFacts) -> Iterator[Finding]:
         yield Finding(
             check=NAME, level=Level.REFUSED, subject="vendor's tool", text=text, remedy=_REMEDY
         )
-    staging = broker.queue(STAGING_QUEUE)
+    staging = broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
     if staging is not None:
         yield Finding(
             check=NAME,

@@ -1,0 +1,203 @@
+"""What preflight asks the broker: AMQP for what everybody may know, the management API for more.
+
+Without the management API, or where it refuses, the answer is ``NotChecked``: the API is
+optional, so its absence never raises. What AMQP itself refuses does raise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from migrator.broker.admin import QueueFacts
+from migrator.broker.connection import ConnectionSettings, EntityLocked
+from migrator.broker.management import ManagementApi
+from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_queues, server_facts
+from migrator.broker.topology import inspect_delays
+from migrator.domain.delays import BITS
+from migrator.domain.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
+from migrator.domain.routing import (
+    BindingSpec,
+    DelaysVersion,
+    delivery_binding_key,
+    delivery_exchange,
+    level_name,
+)
+from migrator.domain.timeouts import QueueName
+from migrator.errors import TargetError
+from migrator.ports import BrokerServer, DelayEntities, NotChecked, Policy, QueueProbe, Room
+
+T = TypeVar("T")
+
+_NO_API: Final = NotChecked(
+    reason="only the management API tells; set broker.management_url to have it checked"
+)
+_CLASSIC_PREFIX: Final = "nsb.delay-"
+
+
+class RabbitFacts:
+    """Implements ``ports.BrokerFacts``."""
+
+    def __init__(self, settings: ConnectionSettings, management: ManagementApi | None) -> None:
+        """Ask the broker of *settings*, and its *management* API where there is one."""
+        self._settings = settings
+        self._management = management
+
+    def server(self) -> BrokerServer:
+        """Return what the broker says about itself; see ``ports.BrokerFacts``."""
+        found = server_facts(self._settings)
+        major, minor, patch = (*found.release, 0, 0, 0)[:3]
+        return BrokerServer(
+            product=found.product,
+            version=(major, minor, patch),
+            version_text=found.version,
+            flags=self._flags((major, minor)),
+        )
+
+    def _flags(self, release: tuple[int, int]) -> Mapping[str, bool] | NotChecked:
+        if release >= STREAMS_ALWAYS_SINCE:
+            return {"stream_queue": True, "quorum_queue": True}
+        found = self._asked(lambda api: api.feature_flags())
+        if isinstance(found, NotChecked):
+            return found
+        return {name: state == "enabled" for name, state in found.items()}
+
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+        """Return which queues exist; see ``ports.BrokerFacts``."""
+        try:
+            found = find_queues(self._settings, names)
+        except EntityLocked:
+            return {name: self._one(name) for name in names}
+        return {name: _probe(queue) for name, queue in found.items()}
+
+    def _one(self, name: str) -> QueueProbe | None:
+        try:
+            return _probe(find_queues(self._settings, [name])[name])
+        except EntityLocked:  # exclusive to its one consumer
+            return QueueProbe(messages=0, consumers=1)
+
+    def delay_entities(self, version: DelaysVersion) -> DelayEntities:
+        """Compare the delays with what they must be; see ``ports.BrokerFacts``."""
+        gaps: list[NotChecked] = []
+        find = None if self._management is None else self._finder(self._management, gaps)
+        found = inspect_delays(self._settings, version, find_bindings=find)
+        return _compared(found, gaps)
+
+    def _finder(
+        self, api: ManagementApi, gaps: list[NotChecked]
+    ) -> Callable[[str], Iterable[BindingSpec]]:
+        def find(exchange: str) -> Iterable[BindingSpec]:
+            if not gaps:
+                try:
+                    return api.bindings_from(exchange)
+                except TargetError as exc:
+                    gaps.append(NotChecked(reason=f"bindings: {exc}"))
+            return ()
+
+        return find
+
+    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
+        """Return the policies in force for queues; see ``ports.BrokerFacts``."""
+        rules = self._asked(lambda api: api.policies())
+        if isinstance(rules, NotChecked):
+            return rules
+        return {name: effective_policies(rules, name) for name in names}
+
+    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
+        """Return the names bound to delivery; see ``ports.BrokerFacts``."""
+        found = self._asked(lambda api: api.bindings_from(delivery_exchange(version)))
+        if isinstance(found, NotChecked):
+            return found
+        prefix = delivery_binding_key(QueueName(""))
+        keys = (binding.key for binding in found)
+        return frozenset(QueueName(key.removeprefix(prefix)) for key in keys if key != prefix)
+
+    def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
+        """Return how many messages hang in each level; see ``ports.BrokerFacts``."""
+        levels = {level_name(version, level): level for level in range(BITS)}
+        pattern = "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
+        queues = self._asked(lambda api: tuple(api.queues(pattern)))
+        if isinstance(queues, NotChecked):
+            return queues
+        return {
+            levels[queue.name]: queue.held_back
+            for queue in queues
+            if queue.name in levels and queue.held_back
+        }
+
+    def alarms(self) -> Sequence[str] | NotChecked:
+        """Return the alarms in force; see ``ports.BrokerFacts``."""
+        nodes = self._asked(lambda api: api.alarms())
+        if isinstance(nodes, NotChecked):
+            return nodes
+        return [text for node in nodes for text in _alarms(node)]
+
+    def room(self) -> Room | NotChecked:
+        """Return what the fullest node has left; see ``ports.BrokerFacts``."""
+        nodes = self._asked(lambda api: api.room())
+        if isinstance(nodes, NotChecked):
+            return nodes
+        if not nodes:
+            return NotChecked(reason="no node tells how much disk is free")
+        return min(nodes, key=lambda room: room.disk_free_bytes - room.disk_limit_bytes)
+
+    def _asked(self, ask: Callable[[ManagementApi], T]) -> T | NotChecked:
+        if self._management is None:
+            return _NO_API
+        try:
+            return ask(self._management)
+        except TargetError as exc:
+            return NotChecked(reason=str(exc))
+
+
+def effective_policies(rules: Collection[PolicyRule], queue: str) -> Sequence[Policy]:
+    """Return the rules in force for *queue*: the strongest policy, and operator policy.
+
+    Of several with the same priority the broker picks any, so all of them are returned.
+    """
+    matching = [rule for rule in rules if _applies(rule, queue)]
+    found = []
+    for is_operator in (False, True):
+        kind = [rule for rule in matching if rule.is_operator is is_operator]
+        top = max((rule.priority for rule in kind), default=0)
+        found += [rule for rule in kind if rule.priority == top]
+    return [Policy(name=rule.name, definition=rule.definition) for rule in found]
+
+
+def _applies(rule: PolicyRule, queue: str) -> bool:
+    kind = "classic_queues" if queue.startswith(_CLASSIC_PREFIX) else "quorum_queues"
+    if rule.apply_to not in ("all", "queues", kind):
+        return False
+    try:
+        return re.search(rule.pattern, queue) is not None
+    except re.error:  # the broker's dialect knows more; better one doubt too many
+        return True
+
+
+def _probe(queue: QueueFacts | None) -> QueueProbe | None:
+    return None if queue is None else QueueProbe(messages=queue.ready, consumers=queue.consumers)
+
+
+def _compared(found: DelaysInspection, gaps: list[NotChecked]) -> DelayEntities:
+    missing = [f"{entity.kind} {entity.name}" for entity in found.having(Presence.ABSENT)]
+    unknown = [
+        NotChecked(reason=f"{entity.name}: {entity.detail}")
+        for entity in found.having(Presence.UNKNOWN)
+    ]
+    bindings = found.bindings
+    if bindings.not_checked:
+        unknown.append(NotChecked(reason=bindings.not_checked))
+    elif not gaps:
+        missing += [f"binding {b.source} to {b.target} ({b.key})" for b in bindings.missing]
+    return DelayEntities(
+        missing=missing,
+        different={entity.name: entity.detail for entity in found.having(Presence.WRONG)},
+        not_checked=[*unknown, *gaps],
+    )
+
+
+def _alarms(node: NodeAlarms) -> Sequence[str]:
+    texts = [] if node.is_running else [f"{node.node} is not running"]
+    texts += [f"memory alarm on {node.node}"] if node.memory else []
+    return [*texts, f"disk alarm on {node.node}"] if node.disk else texts
