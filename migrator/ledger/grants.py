@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy.dialects.postgresql.base import PGIdentifierPreparer
-from sqlalchemy.dialects.postgresql.psycopg import dialect
-
 from migrator.errors import LedgerError
-from migrator.ledger.names import LedgerNames
+from migrator.ledger.names import LedgerNames, quoted
 
 _TABLES: Final = ("run", "batch", "timeout", "lease", "event")
 _READ_ONLY: Final = ("ledger", "alembic_version", "progress", "timeout_status")
@@ -31,22 +28,21 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[tuple[str | None, str
     """
     if names.schema is None:
         raise LedgerError("this kind of database has no users; file permissions decide")
-    quote = PGIdentifierPreparer(dialect()).quote_identifier
-    user, schema = quote(role), quote(names.schema)
+    user, schema = quoted(role), quoted(names.schema)
     lines = [f"GRANT USAGE ON SCHEMA {schema} TO {user};"]
     for noun in _TABLES:
-        table = f"{schema}.{quote(names.table(noun))}"
+        table = f"{schema}.{quoted(names.table(noun))}"
         lines.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user};")
     for noun in _READ_ONLY:
-        lines.append(f"GRANT SELECT ON {schema}.{quote(names.table(noun))} TO {user};")
+        lines.append(f"GRANT SELECT ON {schema}.{quoted(names.table(noun))} TO {user};")
     for noun in _SEQUENCES:
-        sequence = f"{schema}.{quote(names.table(noun) + '_id_seq')}"
+        sequence = f"{schema}.{quoted(names.table(noun) + '_id_seq')}"
         lines.append(f"GRANT USAGE ON SEQUENCE {sequence} TO {user};")
-    for legacy_schema in sorted({schema or "public" for schema, _ in legacy}):
-        lines.append(f"GRANT USAGE ON SCHEMA {quote(legacy_schema)} TO {user};")
+    for used in sorted({legacy_schema or "public" for legacy_schema, _ in legacy}):
+        lines.append(f"GRANT USAGE ON SCHEMA {quoted(used)} TO {user};")
     for legacy_schema, name in legacy:
-        table = f"{quote(legacy_schema or 'public')}.{quote(name)}"
+        table = f"{quoted(legacy_schema or 'public')}.{quoted(name)}"
         lines.append(
-            f"GRANT SELECT, INSERT, DELETE, UPDATE ({quote(_LOCK_COLUMN)}) ON {table} TO {user};"
+            f"GRANT SELECT, INSERT, DELETE, UPDATE ({quoted(_LOCK_COLUMN)}) ON {table} TO {user};"
         )
     return "\n".join(lines) + "\n"

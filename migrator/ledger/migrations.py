@@ -22,7 +22,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.identity import enter_identity
-from migrator.ledger.names import ledger_names
+from migrator.ledger.names import ledger_names, quoted
 from migrator.ledger.tables import LedgerTables, build_tables
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
@@ -89,8 +89,7 @@ def sql(dialect: str, schema: str) -> str:
     written = io.StringIO()
     config = _config(tables, dialect=dialect, output=written)
     if tables.names.schema is not None:
-        quoted = _quoted(dialect, tables.names.schema)
-        written.write(f"CREATE SCHEMA IF NOT EXISTS {quoted};\n\n")
+        written.write(f"CREATE SCHEMA IF NOT EXISTS {quoted(tables.names.schema)};\n\n")
     command.upgrade(config, "head", sql=True)
     return written.getvalue()
 
@@ -110,6 +109,7 @@ def _config(
     output: io.StringIO | None = None,
 ) -> Config:
     config = Config(output_buffer=output) if output else Config()
+    config.set_main_option("path_separator", "os")
     config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
     config.attributes.update(
         connection=connection, names=tables.names, metadata=tables.metadata, dialect=dialect
@@ -121,10 +121,3 @@ def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_LOCK_TIMEOUT}'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
-
-
-def _quoted(dialect: str, name: str) -> str:
-    from sqlalchemy.dialects import registry
-
-    preparer = registry.load(dialect)().identifier_preparer
-    return str(preparer.quote(name))

@@ -31,6 +31,11 @@ def ledger_names(dialect: str, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
     return LedgerNames(schema=None, prefix=PREFIX)
 
 
+def quoted(name: str) -> str:
+    """Return *name* as SQL text, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def names_for(engine: Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
     """Return how the ledger is named in the database of *engine*."""
     return ledger_names(engine.dialect.name, schema)

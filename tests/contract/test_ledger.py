@@ -1,0 +1,322 @@
+"""What the ledger promises the engine, over every database."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
+from migrator.domain.timeouts import BatchId, Lane, TimeoutId
+from migrator.errors import IllegalTransition, LeaseLost
+from migrator.ledger.batches import SqlBatches
+from migrator.ledger.clock import DatabaseClock
+from migrator.ledger.facts import SqlLedgerFacts
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.runs import SqlRuns
+from migrator.ports import Batch, Batches, Clock, Lease, Leases, LedgerFacts, Runs
+from tests.contract.site import LONG, Site, hours, timeout_id
+
+_leases: type[Leases] = SqlLeases
+_batches: type[Batches] = SqlBatches
+_runs: type[Runs] = SqlRuns
+_clock: type[Clock] = DatabaseClock
+_facts: type[LedgerFacts] = SqlLedgerFacts
+
+LANE = Lane(0)
+OVER = timedelta(seconds=-1)
+
+
+def _claimed(site: Site, lease: Lease, *, rows: int = 3) -> Batch:
+    return site.claim(site.create(hours(rows)), lease).batch
+
+
+def _finding(row_index: int, detail: str = "x") -> Quarantine:
+    return Quarantine(
+        row_index=row_index,
+        timeout_id=TimeoutId(timeout_id(row_index)),
+        reason=Reason.NO_DESTINATION,
+        detail=detail,
+    )
+
+
+# ── leases ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lane_has_one_owner_at_a_time(site: Site) -> None:
+    """A running lease keeps others out and names its owner."""
+    lease = site.leases.acquire(LANE, "one", LONG)
+    assert lease == Lease(lane=LANE, owner="one", token=1)
+    assert site.leases.acquire(LANE, "two", LONG) is None
+    assert site.leases.holders() == [(LANE, "one")]
+
+
+def test_the_owner_may_take_its_lane_again(site: Site) -> None:
+    """After a restart of a session the same owner goes on, with a higher token."""
+    first, second = site.lease(), site.lease()
+    assert second.token > first.token
+
+
+@pytest.mark.parametrize("how", ["expired", "surrendered", "evicted"])
+def test_a_lane_without_living_owner_is_free(site: Site, how: str) -> None:
+    """Whoever comes next takes it, and the former owner's token is worth nothing."""
+    lease = site.leases.acquire(LANE, "one", OVER if how == "expired" else LONG)
+    assert lease is not None
+    if how == "surrendered":
+        site.leases.surrender(lease)
+    if how == "evicted":
+        site.leases.evict(LANE, "one")
+    assert site.leases.holders() == []
+    taken = site.leases.acquire(LANE, "two", LONG)
+    assert taken is not None
+    assert taken.token > lease.token
+    with pytest.raises(LeaseLost):
+        site.leases.renew(lease, LONG, doing="too late")
+
+
+def test_evicting_somebody_else_is_harmless(site: Site) -> None:
+    """An eviction that comes late hits nobody."""
+    site.lease(owner="new")
+    site.leases.evict(LANE, "old")
+    assert site.leases.holders() == [(LANE, "new")]
+
+
+def test_surrendering_a_lost_lane_is_harmless(site: Site) -> None:
+    """The new owner keeps the lane."""
+    old = site.leases.acquire(LANE, "old", OVER)
+    site.lease(owner="new")
+    assert old is not None
+    site.leases.surrender(old)
+    assert site.leases.holders() == [(LANE, "new")]
+
+
+def test_renewing_prolongs_and_says_what_is_being_done(site: Site) -> None:
+    """Status shows the owner's own words."""
+    lease = site.leases.acquire(LANE, "me", OVER)
+    assert lease is not None
+    site.leases.renew(lease, LONG, doing="publishing batch 7")
+    (status,) = site.books.progress().lanes
+    assert (status.owner, status.doing, status.is_alive) == ("me", "publishing batch 7", True)
+
+
+def test_a_new_owner_adopts_the_lanes_open_batches(site: Site) -> None:
+    """What the former owner left is the new owner's, and only the new owner's."""
+    old = site.leases.acquire(LANE, "old", OVER)
+    assert old is not None
+    batch = _claimed(site, old)
+    new = site.lease(owner="new")
+    with pytest.raises(LeaseLost):
+        site.batches.advance(batch, Event.BEGIN_STAGING, old)
+    assert site.batches.open_batches(new) == [batch]
+    assert site.batches.advance(batch, Event.BEGIN_STAGING, new).state is BatchState.STAGING
+
+
+def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:
+    """Living owners, and lanes with nothing to do, are not orphaned."""
+    endpoint = site.create(hours(3))
+    for lane, owner in ((3, "dead"), (1, "dead too"), (2, "alive")):
+        lease = site.lease(lane, owner)
+        site.claim(endpoint, lease, max_rows=1)
+        if owner != "alive":
+            site.leases.evict(Lane(lane), owner)
+    site.leases.surrender(site.lease(4, "idle"))
+    assert site.leases.orphaned_lanes() == [1, 3]
+
+
+# ── batches ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_advance_raises_the_attempt_where_the_table_says(site: Site) -> None:
+    """A whole staged life: attempts, states and timestamps."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    for event in (
+        Event.BEGIN_STAGING,
+        Event.ABANDON,
+        Event.BEGIN_STAGING,
+        Event.ALL_CONFIRMED,
+        Event.BEGIN_COMMIT,
+        Event.RECEIPT,
+    ):
+        before, batch = batch, site.batches.advance(batch, event, lease)
+        assert batch.attempt - before.attempt == int(event in RAISES_ATTEMPT)
+        assert site.batches.find(batch.id) == batch
+    assert batch.state is BatchState.HANDED_OVER
+    assert site.batches.open_batches(lease) == []
+    with site.engine.connect() as connection:
+        row = connection.execute(site.tables.batch.select()).one()
+    times = [row.claimed_at, row.staging_at, row.staged_at, row.committing_at, row.handed_over_at]
+    assert None not in times
+    assert row.doubtful_at is None
+
+
+def test_a_step_that_does_not_exist_changes_nothing(site: Site) -> None:
+    """The table is asked before the database."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    with pytest.raises(IllegalTransition):
+        site.batches.advance(batch, Event.RECEIPT, lease)
+    assert site.batches.find(batch.id) == batch
+
+
+def test_a_stale_view_of_a_batch_cannot_advance_it(site: Site) -> None:
+    """State and attempt must be what the caller believes they are."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    with pytest.raises(LeaseLost):
+        site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lives_of_a_batch_follow_the_table(site: Site, seed: int) -> None:
+    """After any events the ledger is where the table says, also when a step was refused."""
+    rng = random.Random(seed)
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    # these two are written by the store, and by recall
+    events = [event for event in Event if event not in (Event.RELEASE, Event.RECALL)]
+    for _ in range(30):
+        event = rng.choice(events)
+        if (batch.state, event) in NEXT:
+            batch = site.batches.advance(batch, event, lease)
+        else:
+            with pytest.raises(IllegalTransition):
+                site.batches.advance(batch, event, lease)
+        assert site.batches.find(batch.id) == batch
+        if rng.random() < 0.2:
+            lease = site.lease()
+        opened = site.batches.open_batches(lease)
+        assert opened == ([batch] if batch.state in OPEN else [])
+
+
+def test_a_doubtful_batch_can_be_settled_by_the_lanes_next_owner(site: Site) -> None:
+    """Late evidence reaches whoever has the lane then."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    for event in (Event.BEGIN_STAGING, Event.ALL_CONFIRMED, Event.BEGIN_COMMIT, Event.GIVE_UP):
+        batch = site.batches.advance(batch, event, lease)
+    lease = site.lease()
+    assert site.batches.open_batches(lease) == []
+    settled = site.batches.advance(batch, Event.ALL_REDELIVERED, lease)
+    assert settled.state is BatchState.CLAIMED
+
+
+def test_find_of_an_unknown_batch_is_none(site: Site) -> None:
+    """A batch the ledger never had is what a clone or a restored backup shows."""
+    assert site.batches.find(BatchId(4711)) is None
+
+
+def test_open_batches_wants_the_lease(site: Site) -> None:
+    """A former owner gets nothing to work on."""
+    old = site.lease()
+    _claimed(site, old)
+    site.lease()
+    with pytest.raises(LeaseLost):
+        site.batches.open_batches(old)
+
+
+def test_null_and_empty_bodies_are_empty_to_the_engine(site: Site) -> None:
+    """The engine sees bytes; the ledger keeps the difference for a release."""
+    lease = site.lease()
+    batch = _claimed(site, lease, rows=2)
+    site.execute(f"UPDATE {_ledger_timeout(site)} SET body = NULL WHERE row_index = 0")
+    assert [row.body for row in site.batches.rows(batch)] == [b"", b'{"a":1}']
+
+
+def test_quarantined_rows_leave_the_batchs_rows(site: Site) -> None:
+    """One bad row never stops a batch; saying it twice is harmless."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    site.batches.quarantine(batch, [_finding(1)], lease)
+    site.batches.quarantine(batch, [_finding(1, "again")], lease)
+    assert [row.row_index for row in site.batches.rows(batch)] == [0, 2]
+    assert site.states() == {"claimed": 2, "quarantined": 1}
+    (row,) = site.ledger_rows()[1:2]
+    assert (row.state, row.reason, row.reason_detail) == (
+        RowState.QUARANTINED,
+        "no-destination",
+        "again",
+    )
+
+
+def test_quarantine_by_a_former_owner_changes_nothing(site: Site) -> None:
+    """Fencing holds for rows, too."""
+    old = site.lease()
+    batch = _claimed(site, old)
+    site.lease()
+    with pytest.raises(LeaseLost):
+        site.batches.quarantine(batch, [_finding(1)], old)
+    assert site.states() == {"claimed": 3}
+
+
+def test_release_takes_quarantined_rows_along(site: Site) -> None:
+    """Nothing of a released batch stays behind."""
+    lease = site.lease()
+    batch = _claimed(site, lease)
+    site.batches.quarantine(batch, [_finding(1)], lease)
+    assert site.claims.release(batch, lease) == 3
+    assert site.legacy_rows() == hours(3)
+    assert site.states() == {"released": 3}
+
+
+# ── runs, clock, facts ──────────────────────────────────────────────────────────────────────
+
+
+def test_runs_and_events_are_kept(site: Site) -> None:
+    """Who did what, when, with which options."""
+    endpoint = site.create(hours(2))
+    run = site.runs.begin(endpoint, {"mode": "staged", "lanes": 2, "once": True})
+    site.claim(endpoint, site.lease(), run=run)
+    site.runs.record("run_begun", detail={"endpoint": "Sales.Orders", "n": 1}, batch=BatchId(1))
+    site.runs.end(run, "done")
+    (summary,) = site.books.runs()
+    assert (summary.run, summary.status, summary.claimed) == (run, "done", 2)
+    assert summary.options == {"mode": "staged", "lanes": 2, "once": True}
+    assert summary.ended_at is not None
+    (event,) = site.books.events()
+    assert (event.kind, event.actor, event.batch) == ("run_begun", "test", 1)
+    assert event.detail == {"endpoint": "Sales.Orders", "n": 1}
+    assert site.books.events(after=event.id) == []
+
+
+def test_the_clock_is_the_databases_and_goes_on_between_samples(site: Site) -> None:
+    """Time moves with the monotonic clock, and is asked for again after half a minute."""
+    elapsed = 0.0
+    clock = DatabaseClock(site.engine, lambda: elapsed)
+    first = clock.now()
+    elapsed = 10.0
+    assert clock.now() - first == timedelta(seconds=10)
+    elapsed = 31.0
+    assert clock.now() - first < timedelta(seconds=10)
+
+
+def test_the_clock_survives_an_outage(site: Site) -> None:
+    """An old sample is carried on while the database is away."""
+    elapsed = 0.0
+    clock = DatabaseClock(site.engine, lambda: elapsed)
+    first = clock.now()
+    site.engine.dispose()
+    if site.is_sqlite:
+        pytest.skip("a file does not go away")
+    clock._engine = site.engine.execution_options()
+    clock._engine.dialect.connect = _refuse  # type: ignore[method-assign]
+    elapsed = 40.0
+    assert clock.now() - first == timedelta(seconds=40)
+
+
+def test_facts_name_ledger_and_version(site: Site) -> None:
+    """Preflight tells which ledger it found."""
+    assert site.ledger_id in SqlLedgerFacts(site.engine, site.tables).verify()
+
+
+def _ledger_timeout(site: Site) -> str:
+    return "migrator_timeout" if site.is_sqlite else "migrator.timeout"
+
+
+def _refuse(*_args: object, **_options: object) -> object:
+    import psycopg
+
+    raise psycopg.OperationalError("refused")

@@ -1,0 +1,196 @@
+"""What operators do with the ledger: read it, retry the quarantine, settle doubts, purge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import LedgerError
+from migrator.ledger.quarantine import QuarantineFilter
+from migrator.ports import Batch, Lease, StoreEndpoint
+from tests.contract.site import LegacyRow, Site, hours, timeout_id
+
+EVERYTHING = QuarantineFilter()
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+def _settled(
+    site: Site, lease: Lease, endpoint: StoreEndpoint, *, bad: tuple[int, ...] = ()
+) -> Batch:
+    """Claim what is there, quarantine the rows *bad*, and hand the rest over."""
+    batch = site.claim(endpoint, lease, due_until=FAR).batch
+    findings = [
+        Quarantine(
+            row_index=index,
+            timeout_id=TimeoutId(timeout_id(index)),
+            reason=Reason.NO_DESTINATION if index % 2 else Reason.UNREADABLE_HEADERS,
+            detail=f"row {index}",
+        )
+        for index in bad
+    ]
+    site.batches.quarantine(batch, findings, lease)
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    return site.batches.advance(batch, Event.ALL_SETTLED, lease)
+
+
+def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
+    """Effective states are exclusive, and together they are all rows."""
+    lease = site.lease()
+    endpoint = site.create(hours(6))
+    site.claim(endpoint, lease, max_rows=1)
+    _settled(site, lease, endpoint, bad=(0, 1, 2))
+    progress = site.books.progress()
+    (sales,) = progress.endpoints
+    assert sales.rows == {"claimed": 1, "handed_over": 2, "quarantined": 3}
+    assert (sales.in_flight, sales.handed_over, sales.quarantined) == (1, 2, 3)
+    assert [(q.reason, q.rows) for q in progress.quarantine] == [
+        ("no-destination", 1),
+        ("unreadable-headers", 2),
+    ]
+    assert progress.oldest_open_age is not None
+    assert timedelta(0) <= progress.oldest_open_age < timedelta(minutes=1)
+    assert [(lane.lane, lane.owner, lane.open_batches) for lane in progress.lanes] == [(0, "me", 1)]
+    assert site.books.quarantined([endpoint]) == 3
+    assert site.books.doubtful([endpoint]) == 0
+
+
+def test_an_empty_ledger_has_nothing_to_tell(site: Site) -> None:
+    """Fresh is not broken."""
+    progress = site.books.progress()
+    assert (progress.endpoints, progress.doubtful, progress.lanes) == ([], [], [])
+    assert progress.oldest_open_age is None
+
+
+def test_the_view_of_timeouts_shows_effective_states(site: Site) -> None:
+    """People can query each timeout without knowing how states are kept."""
+    lease = site.lease()
+    _settled(site, lease, site.create(hours(2)), bad=(1,))
+    view = "migrator_timeout_status" if site.is_sqlite else "migrator.timeout_status"
+    with site.engine.connect() as connection:
+        rows = connection.exec_driver_sql(
+            f"SELECT store_id, state, body_bytes, batch_state FROM {view} ORDER BY row_index"
+        ).all()
+    assert [tuple(row) for row in rows] == [
+        (timeout_id(0), "handed_over", 7, "handed_over"),
+        (timeout_id(1), "quarantined", 7, "handed_over"),
+    ]
+
+
+def test_the_quarantine_is_listed_page_by_page(site: Site) -> None:
+    """Keyset pages, filters by endpoint, reason and id."""
+    _settled(site, site.lease(), site.create(hours(5)), bad=(0, 1, 2, 3, 4))
+    first = site.quarantine.page(EVERYTHING, limit=3)
+    rest = site.quarantine.page(EVERYTHING, after=first[-1].key, limit=3)
+    assert [row.timeout_id for row in [*first, *rest]] == [timeout_id(n) for n in range(5)]
+    odd = site.quarantine.page(QuarantineFilter(reason="no-destination"))
+    assert [row.timeout_id for row in odd] == [timeout_id(1), timeout_id(3)]
+    assert site.quarantine.page(QuarantineFilter(endpoint="Other")) == []
+    (one,) = site.quarantine.page(QuarantineFilter(timeout_id=timeout_id(2)))
+    assert (one.detail, one.destination, one.body_bytes) == ("row 2", "Billing", 7)
+
+
+def test_a_quarantined_row_can_be_seen_in_full(site: Site) -> None:
+    """For showing and exporting: everything the store had, as it was."""
+    row = LegacyRow(id=timeout_id(0), body=None, headers="{broken")
+    _settled(site, site.lease(), site.create([row]), bad=(0,))
+    (full,) = site.quarantine.full(QuarantineFilter(timeout_id=row.id))
+    assert (full.body, full.headers_text, full.saga_id) == (None, "{broken", row.saga_id)
+    assert full.persistence_version == "6.6.5.0"
+
+
+def test_retry_puts_rows_into_new_batches_for_lane_zero(site: Site) -> None:
+    """Due ones go direct, the others as asked; the old batch shrinks; the books still balance."""
+    rows = hours(4)
+    rows[2:] = [
+        LegacyRow(id=timeout_id(n), due=f"2998-01-0{n} 00:00:00.000000") for n in range(2, 4)
+    ]
+    lease = site.lease()
+    old = _settled(site, lease, site.create(rows), bad=(0, 1, 2))
+    assert site.quarantine.retry(EVERYTHING, mode=Mode.STAGED) == 3
+    direct, staged = site.batches.open_batches(lease)
+    assert (direct.mode, staged.mode) == (Mode.DIRECT, Mode.STAGED)
+    assert [row.id for row in site.batches.rows(direct)] == [timeout_id(0), timeout_id(1)]
+    assert [row.row_index for row in site.batches.rows(direct)] == [0, 1]
+    assert [row.id for row in site.batches.rows(staged)] == [timeout_id(2)]
+    assert site.states() == {"handed_over": 1, "claimed": 3}
+    shrunk = site.batches.find(old.id)
+    assert shrunk is not None
+    assert (shrunk.size, shrunk.body_bytes) == (1, 7)
+    assert site.batches.advance(direct, Event.BEGIN_PUBLISHING, lease).attempt == 1
+
+
+def test_retry_leaves_rows_of_open_batches_alone(site: Site) -> None:
+    """A batch in a daemon's hands keeps its rows."""
+    lease = site.lease()
+    batch = site.claim(site.create(hours(2)), lease).batch
+    finding = Quarantine(
+        row_index=0,
+        timeout_id=TimeoutId(timeout_id(0)),
+        reason=Reason.NO_DESTINATION,
+        detail="",
+    )
+    site.batches.quarantine(batch, [finding], lease)
+    assert site.quarantine.retry(EVERYTHING, mode=Mode.STAGED) == 0
+    assert site.claims.release_quarantined(None) == 0
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_quarantined_rows_go_back_byte_for_byte(site: Site, is_named: bool) -> None:
+    """Of one endpoint or of all; the ledger remembers them as released."""
+    rows = hours(4)
+    endpoint = site.create(rows)
+    _settled(site, site.lease(), endpoint, bad=(1, 2))
+    assert site.claims.release_quarantined(endpoint if is_named else None) == 2
+    assert site.legacy_rows() == rows[1:3]
+    assert site.states() == {"handed_over": 2, "released": 2}
+    assert site.claims.release_quarantined(endpoint) == 0
+
+
+def _doubtful(site: Site, lease: Lease) -> Batch:
+    batch = site.claim(site.create(hours(2)), lease).batch
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    return site.batches.advance(batch, Event.GIVE_UP, lease)
+
+
+@pytest.mark.parametrize("outcome", [BatchState.CLAIMED, BatchState.HANDED_OVER])
+def test_an_operator_resolves_a_doubtful_batch(site: Site, outcome: BatchState) -> None:
+    """Handed over is settled; claimed goes to the lane's owner with a higher attempt."""
+    lease = site.lease()
+    batch = _doubtful(site, lease)
+    (found,) = site.books.progress().doubtful
+    assert (found.batch, found.size, found.lane) == (batch.id, 2, 0)
+    assert site.books.doubtful([StoreEndpoint(name=batch.endpoint, source=batch.source)]) == 1
+    site.upkeep.resolve(batch.id, outcome)  # type: ignore[arg-type]
+    after = site.batches.find(batch.id)
+    assert after is not None
+    is_claimed = outcome is BatchState.CLAIMED
+    assert (after.state, after.attempt) == (outcome, batch.attempt + is_claimed)
+    assert site.batches.open_batches(lease) == ([after] if is_claimed else [])
+
+
+def test_only_doubtful_batches_can_be_resolved(site: Site) -> None:
+    """Anything else is refused."""
+    batch = site.claim(site.create(hours(1)), site.lease()).batch
+    with pytest.raises(LedgerError, match="not doubtful"):
+        site.upkeep.resolve(batch.id, BatchState.HANDED_OVER)
+
+
+def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
+    """Rows in quarantine, open batches and the counts stay."""
+    lease = site.lease()
+    endpoint = site.create(hours(6))
+    _settled(site, lease, endpoint, bad=(0, 1))
+    site.claims.release_quarantined(endpoint)
+    site.insert(hours(2, start=10))
+    _settled(site, lease, endpoint, bad=(0,))
+    assert site.states() == {"handed_over": 7, "released": 2, "quarantined": 1}
+    assert site.upkeep.purge(before=datetime(2000, 1, 1, tzinfo=UTC)) == 0
+    run = site.books.runs()[0].run
+    assert site.upkeep.purge(before=FAR, run=run) == 3
+    assert site.upkeep.purge(before=FAR) == 6
+    assert [row.state for row in site.ledger_rows()] == ["quarantined"]
+    assert site.states() == {"handed_over": 7, "quarantined": 1}

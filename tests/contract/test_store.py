@@ -1,0 +1,192 @@
+"""What every store promises about looking, over every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from migrator.errors import StoreError, UnknownEndpoint
+from migrator.stores import survey as survey_module
+from migrator.stores.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.sql_persistence import Placement
+from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
+
+
+def test_discovery_finds_timeouts_tables_by_their_columns(site: Site) -> None:
+    """Tables with the right name but other columns, and the vendor's copies, are no endpoints."""
+    for table in ("Sales_TimeoutData", "Billing_EU_TimeoutData", "fooTimeoutData"):
+        create_table(site.engine, site.source_of(table))
+    create_table(site.engine, site.source_of("TimeoutData_migration_abc_TimeoutData"))
+    site.execute('CREATE TABLE "Other_TimeoutData" ("Id" integer)')
+    site.execute('CREATE TABLE "Plain" ("Id" integer)')
+    assert [endpoint.name for endpoint in site.store.endpoints()] == ["Billing_EU", "Sales", "foo"]
+
+
+def test_a_database_without_timeouts_has_no_endpoints(site: Site) -> None:
+    """Empty is an answer."""
+    assert site.store.endpoints() == []
+
+
+@pytest.mark.parametrize("asked", ["Sales.Orders", "Sales_Orders"])
+def test_find_understands_both_names(site: Site, asked: str) -> None:
+    """Operators may write the endpoint's own name or the one the table shows."""
+    site.create()
+    endpoint = site.store.find(asked)
+    assert (endpoint.name, endpoint.source) == (asked, site.source)
+
+
+def test_find_says_what_there_is(site: Site) -> None:
+    """An unknown endpoint is refused with the names there are."""
+    site.create()
+    with pytest.raises(UnknownEndpoint) as caught:
+        site.store.find("Billing")
+    assert caught.value.known == ("Sales_Orders",)
+
+
+def test_configured_names_are_shown_as_written(build_site: Callable[..., Site]) -> None:
+    """The table cannot tell dots from underscores; the operator can."""
+    site = build_site(placements={"Sales.Orders": Placement()})
+    site.create()
+    assert [endpoint.name for endpoint in site.store.endpoints()] == ["Sales.Orders"]
+
+
+def test_survey_yields_every_row_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks together are the whole table, whatever the due times."""
+    monkeypatch.setattr(survey_module, "CHUNK_ROWS", 4)
+    endpoint = site.create(hours(8))
+    chunks = list(site.store.survey(endpoint))
+    assert [len(chunk) for chunk in chunks] == [4, 4]
+    assert sorted(row.id for chunk in chunks for row in chunk) == [timeout_id(n) for n in range(8)]
+
+
+def test_survey_reports_a_row_as_it_is(site: Site) -> None:
+    """Everything preview needs, and no body."""
+    row = LegacyRow(id=timeout_id(1), body=b"xyz", destination=None, headers=None)
+    ((found,),) = site.store.survey(site.create([row]))
+    assert (found.id, found.destination, found.headers_text) == (row.id, None, None)
+    assert (found.body_bytes, found.is_in_ledger) == (3, False)
+    assert found.due_at == datetime(2026, 3, 1, 13, 0, 0, 123456, tzinfo=UTC)
+
+
+def test_survey_shows_unusable_due_times_as_none(site: Site) -> None:
+    """Rows no timeout manager would ever send have no due time, and break nothing."""
+    strange = [None, "0999-12-31 23:59:59.000000"]
+    if not site.is_sqlite:
+        strange += ["infinity", "-infinity", "12000-01-01 00:00:00"]
+    rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(strange)]
+    (chunk,) = site.store.survey(site.create(rows))
+    assert [row.due_at for row in chunk] == [None] * len(strange)
+
+
+def test_survey_knows_what_the_ledger_has(site: Site) -> None:
+    """A row that will not be claimed is marked as such."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    site.claim(endpoint, lease, max_rows=1)
+    site.insert(hours(1))
+    (chunk,) = site.store.survey(endpoint)
+    assert {row.id: row.is_in_ledger for row in chunk} == {
+        timeout_id(0): True,
+        timeout_id(1): False,
+    }
+
+
+def test_survey_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows deleted between chunks do not make it skip others."""
+    monkeypatch.setattr(survey_module, "CHUNK_ROWS", 3)
+    endpoint = site.create(hours(9))
+    seen = []
+    for chunk in site.store.survey(endpoint):
+        seen += [row.id for row in chunk]
+        site.execute(f"DELETE FROM {site.quoted()} WHERE \"Id\" = '{chunk[-1].id}'")
+    assert seen == [timeout_id(n) for n in range(9)]
+
+
+def test_survey_of_an_empty_table_yields_nothing(site: Site) -> None:
+    """No rows, no chunks."""
+    assert list(site.store.survey(site.create())) == []
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_trial_claim_changes_nothing(site: Site, rows: int) -> None:
+    """It may be made on a live system, with or without rows."""
+    endpoint = site.create(hours(rows))
+    site.store.trial_claim(endpoint)
+    assert len(site.legacy_rows()) == rows
+    assert site.ledger_rows() == []
+    assert site.states() == {}
+
+
+def test_a_table_that_is_gone_is_an_error_with_its_name(site: Site) -> None:
+    """The message names the table."""
+    endpoint = site.create()
+    site.execute(f"DROP TABLE {site.quoted()}")
+    other = site.second()
+    with pytest.raises(StoreError, match="Sales_Orders_TimeoutData"):
+        other.store.trial_claim(endpoint)
+    other.engine.dispose()
+
+
+def _vendor_state(site: Site, status: str, *, status_type: str = "int") -> None:
+    site.execute(
+        'CREATE TABLE "TimeoutsMigration_State" ("MigrationRunId" varchar(500), '
+        f'"EndpointName" varchar(500), "Status" {status_type}, "RunParameters" varchar(500))'
+    )
+    site.execute(
+        "INSERT INTO \"TimeoutsMigration_State\" VALUES ('abc', 'Sales', :status, 'secret')",
+        status=int(status) if status_type == "int" else status,
+    )
+
+
+@pytest.mark.parametrize("status_type", ["int", "varchar(15)"])
+def test_an_unfinished_vendor_run_is_reported(site: Site, status_type: str) -> None:
+    """Run and endpoint are named; its parameters, which hold passwords, are not."""
+    _vendor_state(site, "1", status_type=status_type)
+    (found,) = site.store.unfinished_vendor_runs()
+    assert "abc" in found
+    assert "Sales" in found
+    assert "secret" not in found
+
+
+@pytest.mark.parametrize("status", ["2", "3"])
+def test_finished_vendor_runs_are_history(site: Site, status: str) -> None:
+    """Completed and aborted runs are no obstacle."""
+    _vendor_state(site, status)
+    assert site.store.unfinished_vendor_runs() == []
+
+
+@pytest.mark.parametrize(("row_status", "count"), [(0, 1), (1, 1), (2, 0)])
+def test_a_damaged_vendor_run_is_reported(site: Site, row_status: int, count: int) -> None:
+    """Rows in a vendor's table without an open run are somebody's timeouts."""
+    site.execute('CREATE TABLE "TimeoutData_migration_abc" ("Id" varchar(38), "Status" int)')
+    site.execute("INSERT INTO \"TimeoutData_migration_abc\" VALUES ('1', :s)", s=row_status)
+    assert len(site.store.unfinished_vendor_runs()) == count
+
+
+def test_invented_rows_can_be_claimed(site: Site) -> None:
+    """Seeding writes what the persistence writes, and the same seed writes it again."""
+    what = Invention(
+        endpoint="Sales.Orders",
+        count=50,
+        due_from=NOW,
+        due_until=NOW + timedelta(days=1),
+        destinations=("Sales.Orders", "Billing"),
+        body_bytes=500,
+    )
+    endpoint = site.create()
+    assert insert_rows(site.engine, site.source, invent(what)) == 50
+    assert list(invent(what)) == list(invent(what))
+    claim = site.claim(endpoint, site.lease(), due_after=NOW - timedelta(seconds=1))
+    assert (claim.batch.size, claim.batch.body_bytes) == (50, 50 * 500)
+    assert {row.destination for row in site.batches.rows(claim.batch)} == {
+        "Sales.Orders",
+        "Billing",
+    }
+
+
+def test_creating_a_table_twice_keeps_its_rows(site: Site) -> None:
+    """Seeding again adds to what is there."""
+    site.create([LegacyRow(id=timeout_id(1), due=due_in(timedelta(0)))])
+    create_table(site.engine, site.source)
+    assert len(site.legacy_rows()) == 1
