@@ -21,25 +21,32 @@ from sqlalchemy import Engine
 from migrator import __version__
 from migrator.broker.addresses import parse_address
 from migrator.broker.connection import ConnectionSettings, TlsFiles
+from migrator.broker.destinations import DestinationRules, RabbitDestinations
+from migrator.broker.facts import RabbitFacts
 from migrator.broker.link import LinkSettings, open_link
+from migrator.broker.management import ManagementApi, management_settings
+from migrator.broker.names import receipts_queue, staging_name
 from migrator.broker.publisher import WindowLimits
 from migrator.config import Settings, required_secret
 from migrator.database.engine import open_engine
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import RunId
+from migrator.domain.timeouts import Lane, RunId
 from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.ledger.batches import SqlBatches
+from migrator.ledger.books import SqlBooks
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.names import names_for
+from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.upkeep import SqlUpkeep
 from migrator.ports import FaultPoint, Lease, Link, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
@@ -175,6 +182,21 @@ class App:
         return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
 
     @cached_property
+    def books(self) -> SqlBooks:
+        """The ledger as people read it."""
+        return SqlBooks(self.engine, self.tables)
+
+    @cached_property
+    def quarantine(self) -> SqlQuarantine:
+        """Rows in quarantine, for people."""
+        return SqlQuarantine(self.engine, self.tables)
+
+    @cached_property
+    def upkeep(self) -> SqlUpkeep:
+        """What an operator decides about the ledger."""
+        return SqlUpkeep(self.engine, self.tables)
+
+    @cached_property
     def clock(self) -> DatabaseClock:
         """The database's time."""
         return DatabaseClock(self.engine)
@@ -201,6 +223,73 @@ class App:
             ),
             blocked_deadline_s=given.blocked_deadline.total_seconds(),
         )
+
+    @cached_property
+    def management(self) -> ManagementApi | None:
+        """The broker's management API, where one is named."""
+        url = self.settings.broker.management_url
+        if url is None:
+            return None
+        address, tls = self.connection.address, self.connection.tls
+        return ManagementApi(management_settings(address, url.get_secret_value(), tls))
+
+    @cached_property
+    def broker_facts(self) -> RabbitFacts:
+        """What checks ask the broker."""
+        return RabbitFacts(self.connection, self.management)
+
+    # ── for people ──────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def books(self) -> SqlBooks:
+        """Progress, lanes and history."""
+        return SqlBooks(self.engine, self.tables)
+
+    @cached_property
+    def quarantine(self) -> SqlQuarantine:
+        """Rows kept aside with a reason."""
+        return SqlQuarantine(self.engine, self.tables)
+
+    @cached_property
+    def upkeep(self) -> SqlUpkeep:
+        """What only an operator may change."""
+        return SqlUpkeep(self.engine, self.tables)
+
+    @property
+    def own_queues(self) -> Sequence[str]:
+        """Our queues of the lanes this process may use, whether they exist or not."""
+        lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
+        names = (staging_name, receipts_queue)
+        return [name(self.ledger_id, lane) for lane in lanes for name in names]
+
+    @cached_property
+    def management(self) -> ManagementApi | None:
+        """The management API, when the operator named one."""
+        given = self.settings.broker.management_url
+        if given is None or not given.get_secret_value():
+            return None
+        return ManagementApi(
+            management_settings(
+                self.connection.address, given.get_secret_value(), self.connection.tls
+            )
+        )
+
+    @cached_property
+    def facts(self) -> RabbitFacts:
+        """What checks ask the broker."""
+        return RabbitFacts(self.connection, self.management)
+
+    @cached_property
+    def destinations(self) -> RabbitDestinations:
+        """Binds destinations, or says why not."""
+        given = self.settings.broker
+        rules = DestinationRules(
+            version=given.delays,
+            topology=given.topology,
+            bind=not given.all_endpoints_support_delayed_delivery,
+        )
+        find = self.management.bindings_from if self.management else None
+        return RabbitDestinations(self.connection, rules, find_bindings=find)
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
 
@@ -262,8 +351,12 @@ class App:
 
     def close(self) -> None:
         """Close what was opened."""
+        if self.__dict__.get("management") is not None:
+            self.__dict__["management"].close()
         if "engine" in self.__dict__:
             self.engine.dispose()
+        if (management := self.__dict__.get("management")) is not None:
+            management.close()
 
 
 def fault_point(setting: str) -> FaultPoint:
