@@ -29,6 +29,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "lane_trouble": "something failed; the lane begins again after a pause",
     "lease_lost": "a lease could not be kept, because somebody else has it",
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",
+    "preflight_finding": "a check found something to know, or could not look",
     "renew_failed": "a lease could not be renewed this time; it is tried again",
     "run_end_failed": "how a run ended could not be written into the ledger",
     "stop_requested": "a signal asked the process to end",

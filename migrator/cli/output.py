@@ -23,10 +23,11 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
-    return json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
+    return json.dumps(document, indent=2, ensure_ascii=False, default=plain)
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Return *value* as something JSON has: times as ISO 8601, durations in seconds."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -51,7 +52,14 @@ def write_table(
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_cell(value) for value in row))
-    console(stream).print(table)
+    target = console(stream)
+    if target.is_terminal:
+        target.print(table)
+        return
+    with target.capture() as captured:
+        target.print(table)
+    for line in captured.get().splitlines():
+        target.file.write(line.rstrip() + "\n")
 
 
 def write_text(text: str) -> None:

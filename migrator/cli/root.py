@@ -11,7 +11,22 @@ from typing import Annotated
 import typer
 
 import migrator
-from migrator.cli import settings
+from migrator.cli import (
+    batch,
+    broker,
+    check,
+    db,
+    delays,
+    endpoints,
+    ledger,
+    preview,
+    quarantine,
+    rollback,
+    run,
+    seed,
+    settings,
+    status,
+)
 from migrator.cli.output import say, write_text
 from migrator.cli.session import TRACEBACKS, Session, given
 from migrator.config import mask
@@ -36,7 +51,20 @@ Exit codes:
   0 done   1 bug   2 usage or settings   3 a check refused   4 store or broker unreachable
   5 done, but rows are in quarantine   6 the outcome of a batch is doubtful""",
 )
+program.command(epilog=run.EPILOG)(run.run)
+program.command(epilog=preview.EPILOG)(preview.preview)
+program.command(epilog=check.EPILOG)(check.check)
+program.command(epilog=endpoints.EPILOG)(endpoints.endpoints)
+program.command(epilog=status.EPILOG)(status.status)
+program.add_typer(quarantine.verbs, name="quarantine")
+program.command(epilog=rollback.EPILOG)(rollback.rollback)
+program.add_typer(batch.verbs, name="batch")
+program.add_typer(delays.verbs, name="delays")
+program.add_typer(db.verbs, name="db")
+program.add_typer(broker.verbs, name="broker")
+program.add_typer(ledger.verbs, name="ledger")
 program.add_typer(settings.verbs, name="config")
+program.command(epilog=seed.EPILOG)(seed.seed)
 
 
 def _print_version(value: bool) -> None:

@@ -70,7 +70,7 @@ class SqlStore:
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return every endpoint that has a timeouts table; see ``ports.Store``."""
-        placed = {self._source_of(name): EndpointName(name) for name in self._options.placements}
+        placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
         found = {legacy.source: legacy for legacy in self._discovered()}
         for source in placed:
             if source not in found and (legacy := self._table_at(source)):
@@ -88,7 +88,7 @@ class SqlStore:
 
     def find(self, name: str) -> StoreEndpoint:
         """Return the endpoint an operator means; see ``ports.Store``."""
-        source = self._source_of(name)
+        source = self.source_of(name)
         legacy = self._table_at(source)
         if legacy is not None:
             self._tables[source] = legacy
@@ -124,7 +124,8 @@ class SqlStore:
             self._tables[source] = found
         return self._tables[source]
 
-    def _source_of(self, name: str) -> str:
+    def source_of(self, name: str) -> str:
+        """Return where the rows of the endpoint *name* are, or would be."""
         placement = self._options.placements.get(name, Placement())
         table = placement.table or (
             default_table(name) if placement.prefix is None else placement.prefix + SUFFIX

@@ -1,0 +1,69 @@
+"""``migrator broker``: what the broker's administrator has to grant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from migrator.broker.addresses import parse_address
+from migrator.broker.grants import grants_text, least_grants
+from migrator.cli.output import write_json, write_text
+from migrator.cli.session import Delays, Json, given, session_of
+from migrator.config import Settings
+
+verbs = typer.Typer(help="The broker: grants.", no_args_is_help=True)
+
+
+@verbs.callback()
+def _group() -> None:
+    """The broker: grants."""
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator broker grants --user migrator
+  migrator broker grants --user migrator --vhost prod --destination Sales --destination Billing"""
+)
+def grants(
+    context: typer.Context,
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Broker user; else that of broker.url.")
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Virtual host; else that of broker.url.")
+    ] = None,
+    destination: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUEUE", help="Only these may be written to; may be repeated."),
+    ] = None,
+    create_delays: Annotated[
+        bool, typer.Option("--create-delays", help="Also for `migrator delays create`.")
+    ] = False,
+    delays: Delays = None,
+    as_json: Json = False,
+) -> None:
+    """Print the permissions the daemon needs, and no more. Connects nowhere."""
+    session = session_of(context, as_json=as_json)
+    settings = session.load(given("broker.delays", delays, "--delays")).settings
+    known_user, known_vhost = _from_url(settings)
+    wanted = least_grants(
+        settings.broker.delays,
+        destinations=destination,
+        binds_destinations=not settings.broker.all_endpoints_support_delayed_delivery,
+        creates_delays=create_delays,
+    )
+    name, host = user or known_user, vhost or known_vhost
+    if session.wants_json:
+        patterns = {"configure": wanted.configure, "write": wanted.write, "read": wanted.read}
+        write_json("broker-grants", {"user": name, "vhost": host, **patterns})
+    else:
+        write_text(grants_text(wanted, user=name, vhost=host))
+
+
+def _from_url(settings: Settings) -> tuple[str, str]:
+    if settings.broker.url is None:
+        return "migrator", "/"
+    address = parse_address(settings.broker.url.get_secret_value())
+    return address.user, address.vhost

@@ -1,0 +1,108 @@
+"""``migrator check``: may a migration begin, and if not, why not?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import typer
+
+from migrator.cli.opening import check_context, endpoint_names, opened, surveyed
+from migrator.cli.output import say, write_json, write_table
+from migrator.cli.session import (
+    AllEndpoints,
+    Cutoff,
+    Delays,
+    Endpoints,
+    Horizon,
+    Json,
+    Map,
+    Mode,
+    given,
+    renamed,
+    session_of,
+)
+from migrator.domain.findings import Finding, Level, verdict
+from migrator.domain.preview import EndpointPreview
+from migrator.engine.checks import UNREACHABLE, run_checks
+from migrator.engine.preview import chosen_endpoints
+from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
+from migrator.wiring import App
+
+EPILOG = """\b
+Examples:
+  migrator check
+  migrator check --endpoint Sales --mode direct
+  migrator check --all-endpoints --cutoff 0s --json
+
+\b
+Exit codes: 0 nothing refused; 3 refused; 4 store or broker unreachable."""
+
+
+def check(
+    context: typer.Context,
+    endpoint: Endpoints = None,
+    all_endpoints: AllEndpoints = False,
+    mode: Mode = None,
+    cutoff: Cutoff = None,
+    horizon: Horizon = None,
+    rename: Map = None,
+    delays: Delays = None,
+    as_json: Json = False,
+) -> None:
+    """Look at store, ledger and broker, and say what would go wrong. Changes nothing.
+
+    What cannot be asked is listed as not_checked, which is not the same as fine.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load(
+        given("handover.mode", mode, "--mode"),
+        given("handover.cutoff", cutoff, "--cutoff"),
+        given("handover.horizon", horizon, "--horizon"),
+        given("broker.delays", delays, "--delays"),
+        renamed(rename),
+    )
+    with opened(loaded) as app:
+        names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
+        findings = run_checks(check_context(app, names, _previews(app, names)))
+    _show(findings, as_json=session.wants_json)
+    raise typer.Exit(exit_code(findings))
+
+
+def _previews(app: App, names: Sequence[str]) -> Sequence[EndpointPreview] | None:
+    try:
+        return surveyed(app, chosen_endpoints(app.store, names))
+    except (StoreError, LedgerError, PreflightRefused):  # the store's own check says what is wrong
+        return None
+
+
+def _show(findings: Sequence[Finding], *, as_json: bool) -> None:
+    if as_json:
+        write_json("check", {"verdict": verdict(findings), "findings": documents(findings)})
+        return
+    write_table(
+        ("check", "level", "subject", "text", "remedy"),
+        ((f.check, f.level, f.subject, f.text, f.remedy) for f in findings),
+    )
+    say(f"verdict: {verdict(findings)}")
+
+
+def documents(findings: Iterable[Finding]) -> list[dict[str, str]]:
+    """Return *findings* as plain values for JSON."""
+    return [
+        {
+            "check": f.check,
+            "level": str(f.level),
+            "subject": f.subject,
+            "text": f.text,
+            "remedy": f.remedy,
+        }
+        for f in findings
+    ]
+
+
+def exit_code(findings: Iterable[Finding]) -> ExitCode:
+    """Return what the process tells its caller about *findings*."""
+    refused = {f.check for f in findings if f.level is Level.REFUSED}
+    if refused & UNREACHABLE:
+        return ExitCode.UNREACHABLE
+    return ExitCode.PREFLIGHT_REFUSED if refused else ExitCode.DONE

@@ -1,0 +1,138 @@
+"""``migrator db``: the ledger's tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from migrator.cli.opening import endpoint_names, opened
+from migrator.cli.output import say, write_json, write_text
+from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, session_of
+from migrator.engine.preview import chosen_endpoints
+from migrator.ledger import migrations
+from migrator.ledger.grants import grants as ledger_grants
+from migrator.ledger.identity import adopt as adopt_ledger
+from migrator.stores.legacy_table import parse_source
+
+verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator db upgrade
+  migrator --store-url postgresql+psycopg://owner@db/sales db upgrade"""
+)
+def upgrade(context: typer.Context, as_json: Json = False) -> None:
+    """Create the ledger, or bring it to the version this program needs.
+
+    Needs the right to create tables. Repeating is harmless; two at once wait for each other.
+    """
+    session = session_of(context, as_json=as_json)
+    with opened(session.load()) as app:
+        before = migrations.current(app.engine, app.tables)
+        migrations.upgrade(app.engine, app.tables)
+        after = migrations.current(app.engine, app.tables)
+    if session.wants_json:
+        write_json("db-upgrade", {"before": before, "after": after})
+    elif before == after:
+        say(f"the ledger has version {after} already")
+    else:
+        say(f"the ledger has version {after} now (before: {before or 'none'})")
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator db current
+  migrator db current --json"""
+)
+def current(context: typer.Context, as_json: Json = False) -> None:
+    """Show the ledger's version, and the one this program needs."""
+    session = session_of(context, as_json=as_json)
+    with opened(session.load()) as app:
+        found = migrations.current(app.engine, app.tables)
+    needed = migrations.head()
+    if session.wants_json:
+        write_json("db-current", {"current": found, "needed": needed, "fits": found == needed})
+    else:
+        write_text(f"{found or 'none'} (needed: {needed})")
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator db sql > ledger.sql
+  migrator db sql --dialect postgresql --schema migrator"""
+)
+def sql(
+    context: typer.Context,
+    dialect: Annotated[
+        str, typer.Option(metavar="NAME", help="Kind of database: postgresql, sqlite …")
+    ] = "postgresql",
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The ledger's.  [env: MIGRATOR_STORE__LEDGER_SCHEMA]"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the SQL that makes the ledger in an empty database, for a DBA to read and run.
+
+    It is what `db upgrade` would do. Connects nowhere.
+    """
+    session = session_of(context, as_json=as_json)
+    text = migrations.sql(dialect, schema or session.load().settings.store.ledger_schema)
+    if session.wants_json:
+        write_json("db-sql", {"dialect": dialect, "sql": text})
+    else:
+        write_text(text.rstrip("\n"))
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator db grants --role migrator_daemon
+  migrator db grants --role migrator_daemon --endpoint Sales > grants.sql"""
+)
+def grants(
+    context: typer.Context,
+    role: Annotated[str, typer.Option(metavar="NAME", help="The daemon's database user.")],
+    endpoint: Endpoints = None,
+    all_endpoints: AllEndpoints = False,
+    as_json: Json = False,
+) -> None:
+    """Print the GRANTs the daemon needs, and no more. Changes nothing."""
+    session = session_of(context, as_json=as_json)
+    with opened(session.load()) as app:
+        names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
+        tables = [parse_source(found.source) for found in chosen_endpoints(app.store, names)]
+        text = ledger_grants(app.tables.names, role, tables)
+    if session.wants_json:
+        write_json("db-grants", {"role": role, "sql": text})
+    else:
+        write_text(text.rstrip("\n"))
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator db adopt --yes"""
+)
+def adopt(context: typer.Context, yes: Yes = False, as_json: Json = False) -> None:
+    """Make a ledger that came with a copied database this database's own.
+
+    It gets a new id, so that it never touches the queues of the original. Batches that were
+    being handed over become doubtful: only the original knows what became of them.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load()
+    what = "the ledger would get a new id, and batches under way would become doubtful"
+    confirmed(yes=yes, what=what)
+    with opened(loaded) as app:
+        new_id = adopt_ledger(app.engine, app.tables)
+        app.runs.record("ledger_adopted", detail={"ledger": new_id}, batch=None)
+    if session.wants_json:
+        write_json("db-adopt", {"ledger": new_id})
+    else:
+        say(f"this ledger is {new_id} now")

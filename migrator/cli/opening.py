@@ -1,0 +1,126 @@
+"""The door from the command line to the assembled application, and what several verbs ask it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from migrator.cli.output import console
+from migrator.config import Loaded
+from migrator.domain.preview import EndpointPreview
+from migrator.engine.checks import Choices, Context
+from migrator.engine.preview import survey
+from migrator.errors import ConfigError, PreflightRefused
+from migrator.ports import StoreEndpoint
+from migrator.wiring import App
+
+
+@contextmanager
+def opened(loaded: Loaded) -> Iterator[App]:
+    """Open the application; nothing connects before it is used, all is closed at the end."""
+    app = App(loaded.settings)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def endpoint_names(app: App, named: Sequence[str] | None, *, all_endpoints: bool) -> Sequence[str]:
+    """Return the endpoints that are meant; empty: all the store has.
+
+    Options win over the settings' ``[[endpoints]]``.
+
+    Raises:
+        ConfigError: Both kinds of options were given.
+    """
+    if named and all_endpoints:
+        raise ConfigError("--endpoint and --all-endpoints exclude each other")
+    if named or all_endpoints:
+        return tuple(named or ())
+    return tuple(endpoint.name for endpoint in app.settings.endpoints)
+
+
+def named_endpoints(app: App, named: Sequence[str] | None, *, all_endpoints: bool) -> Sequence[str]:
+    """Return the endpoints that are meant, for verbs that change something.
+
+    Raises:
+        ConfigError: Nobody said which.
+    """
+    names = endpoint_names(app, named, all_endpoints=all_endpoints)
+    if not names and not all_endpoints:
+        raise ConfigError(
+            "which endpoints? name them with --endpoint or in [[endpoints]], or use --all-endpoints"
+        )
+    return names
+
+
+def surveyed(
+    app: App, endpoints: Sequence[StoreEndpoint], *, max_rows: int | None = None
+) -> Sequence[EndpointPreview]:
+    """Return what would become of the rows of *endpoints*, with progress on a terminal."""
+    now = app.clock.now()
+    with _progress() as advance:
+        return [
+            survey(
+                app.store,
+                endpoint,
+                selection=app.selection,
+                rules=app.rules,
+                now=now,
+                progress=lambda rows, name=endpoint.name: advance(name, rows),  # type: ignore[misc]  # mypy cannot type a lambda's default
+                max_rows=max_rows,
+            )
+            for endpoint in endpoints
+        ]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _name, _rows: None
+        return
+    columns = (SpinnerColumn(), TextColumn("reading {task.description}"), MofNCompleteColumn())
+    with Progress(*columns, BarColumn(), console=console(sys.stderr), transient=True) as bar:
+        tasks = {}
+
+        def advance(name: str, rows: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=None)
+            bar.advance(tasks[name], rows)
+
+        yield advance
+
+
+def check_context(
+    app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
+) -> Context:
+    """Return what checks are to ask, by the settings of *app*."""
+    given = app.settings
+    return Context(
+        store=app.store,
+        ledger=app.ledger_facts,
+        clock=app.clock,
+        wall_clock=lambda: datetime.now(UTC),
+        broker=app.broker_facts,
+        endpoint_names=names,
+        previews=previews,
+        choices=Choices(
+            version=given.broker.delays,
+            mode=given.handover.mode,
+            cutoff=given.handover.cutoff,
+            may_bind=not given.broker.all_endpoints_support_delayed_delivery,
+            accepts_suffix_collisions=given.handover.accept_suffix_collisions,
+            own_queues=_own_queues(app),
+        ),
+    )
+
+
+def _own_queues(app: App) -> Sequence[str]:
+    try:
+        return app.own_queues
+    except PreflightRefused:  # no ledger yet, so no queues either; the ledger check says so
+        return ()

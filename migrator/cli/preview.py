@@ -1,0 +1,184 @@
+"""``migrator preview``: what would a migration do? Nothing is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from migrator.cli.opening import endpoint_names, opened, surveyed
+from migrator.cli.output import json_text, say, write_table, write_text
+from migrator.cli.session import (
+    AllEndpoints,
+    Cutoff,
+    Delays,
+    Endpoints,
+    Horizon,
+    Json,
+    Map,
+    Mode,
+    given,
+    renamed,
+    session_of,
+)
+from migrator.config.quantities import build_duration
+from migrator.domain import states
+from migrator.domain.preview import BEYOND, SPANS, EndpointPreview, Preview, preview_document
+from migrator.engine.preview import chosen_endpoints
+from migrator.errors import ConfigError
+from migrator.wiring import App
+
+EPILOG = """\b
+Examples:
+  migrator preview --endpoint Sales
+  migrator preview --all-endpoints --cutoff 0s --horizon 30d
+  migrator preview --format json --output preview.json"""
+
+CAUTIOUS_RATES: Final = {states.Mode.STAGED: 2_000.0, states.Mode.DIRECT: 4_000.0}
+"""Messages per second and process: about half of what was measured on two cores."""
+
+Format = Annotated[
+    str, typer.Option("--format", metavar="table|json|html", help="How to write the result.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", metavar="FILE", help="Write there instead of stdout.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(metavar="N", min=0.1, help="Messages per second to assume for the estimate."),
+]
+
+
+def preview(
+    context: typer.Context,
+    endpoint: Endpoints = None,
+    all_endpoints: AllEndpoints = False,
+    mode: Mode = None,
+    cutoff: Cutoff = None,
+    horizon: Horizon = None,
+    rename: Map = None,
+    delays: Delays = None,
+    rate: Rate = None,
+    form: Format = "table",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Count what a migration would do, endpoint by endpoint. Reads the store, writes nothing."""
+    session = session_of(context, as_json=as_json)
+    form = "json" if session.wants_json else form
+    _check_form(form)
+    loaded = session.load(
+        given("handover.mode", mode, "--mode"),
+        given("handover.cutoff", cutoff, "--cutoff"),
+        given("handover.horizon", horizon, "--horizon"),
+        given("broker.delays", delays, "--delays"),
+        renamed(rename),
+    )
+    with opened(loaded) as app:
+        found = taken(app, endpoint_names(app, endpoint, all_endpoints=all_endpoints), rate)
+    _write(rendered(found, form), output)
+
+
+def taken(app: App, names: Sequence[str], rate: float | None = None) -> Preview:
+    """Return the preview of the endpoints called *names*, under the settings of *app*."""
+    plan = app.plan
+    limits = (rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf"))
+    taken_at = app.clock.now()
+    return Preview(
+        taken_at=taken_at,
+        cutoff=app.selection.cutoff,
+        horizon=app.selection.horizon,
+        version=plan.delays,
+        rate_per_s=min(limits),
+        endpoints=surveyed(app, chosen_endpoints(app.store, names)),
+    )
+
+
+def rendered(found: Preview, form: str) -> str:
+    """Return *found* as text for people or as JSON."""
+    if form == "json":
+        return json_text({"schema": "migrator/preview/1", **preview_document(found)})
+    out = StringIO()
+    for endpoint in found.endpoints:
+        _write_endpoint(endpoint, out)
+    total = sum(endpoint.to_hand_over for endpoint in found.endpoints)
+    size = sum(endpoint.bytes for endpoint in found.endpoints)
+    out.write(
+        f"{total} messages, {size / 2**20:.1f} MiB; about {build_duration(found.estimated)} "
+        f"at {found.rate_per_s:g} messages/s\n"
+    )
+    return out.getvalue().rstrip("\n")
+
+
+def _check_form(form: str) -> None:
+    if form == "html":
+        raise ConfigError("--format html is not in this version; use table or json")
+    if form not in ("table", "json"):
+        raise ConfigError(f"--format {form!r} must be table, json or html")
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        write_text(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"--output {output} cannot be written: {exc.strerror}") from exc
+    say(f"written to {output}")
+
+
+def _write_endpoint(found: EndpointPreview, out: StringIO) -> None:
+    write_table(("rows", "count"), _fates(found), title=_title(found), stream=out)
+    out.write("\n")
+    if found.quarantine:
+        columns = ("to quarantine", "rows", "detail of the first", "such as")
+        reasons = [
+            (str(reason), entry.count, entry.detail, ", ".join(entry.examples))
+            for reason, entry in sorted(found.quarantine.items())
+        ]
+        write_table(columns, reasons, stream=out)
+        out.write("\n")
+    if found.destinations:
+        rows = sorted(found.destinations.items(), key=lambda item: (-item[1], item[0]))
+        write_table(("destination", "messages"), rows, stream=out)
+        out.write("\n")
+    steps = [name for name, _ in SPANS] + [BEYOND]
+    write_table(("due within", "rows"), [(s, found.due.get(s, 0)) for s in steps], stream=out)
+    out.write("\n")
+    if found.entry_levels:
+        write_table(("entry level", "messages"), sorted(found.entry_levels.items()), stream=out)
+        out.write("\n")
+    for text in _warnings(found):
+        out.write(f"warning: {text}\n")
+    out.write("\n")
+
+
+def _title(found: EndpointPreview) -> str:
+    return f"{found.endpoint} ({found.source})"
+
+
+def _fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
+    yield "stored", found.stored
+    yield "  overdue, whatever becomes of them", found.overdue
+    yield "  in the ledger already", found.in_ledger
+    yield "  left to the timeout manager (due before the cutoff)", found.left
+    yield "  left until nearer (due after the horizon)", found.beyond_horizon
+    yield "  left for good (no usable due time)", found.without_due_time
+    yield "  to migrate now", found.to_migrate
+    yield "    to hand over", found.to_hand_over
+    yield "    to quarantine", found.quarantined
+
+
+def _warnings(found: EndpointPreview) -> Iterator[str]:
+    for offset, count in sorted(found.zone_offsets.items()):
+        hours = offset.total_seconds() / 3600
+        yield (
+            f"{count} rows have a due column {hours:+g} h from their own header: "
+            "was local time written where UTC belongs? The column counts"
+        )
+    if found.without_due_time:
+        yield f"{found.without_due_time} rows have no due time that a timeout manager would reach"

@@ -1,0 +1,233 @@
+"""``migrator quarantine``: rows kept aside with a reason."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from migrator.cli.opening import opened
+from migrator.cli.output import plain, say, write_json, write_table, write_text
+from migrator.cli.session import Json, session_of
+from migrator.config.secrets import mask
+from migrator.domain.conversion import Reason
+from migrator.domain.report import QuarantinedRow, QuarantinedTimeout
+from migrator.domain.states import Mode
+from migrator.errors import ConfigError, ExitCode
+from migrator.ledger.quarantine import PAGE_ROWS, QuarantineFilter
+from migrator.wiring import App
+
+verbs = typer.Typer(help="Rows kept aside with a reason: list, show, retry, export.")
+
+_BODY_SHOWN_BYTES: Final = 2000
+
+Endpoint = Annotated[
+    str | None, typer.Option("--endpoint", metavar="NAME", help="Only of this endpoint.")
+]
+ReasonCode = Annotated[
+    str | None, typer.Option("--reason", metavar="CODE", help="Only with this reason.")
+]
+Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this timeout.")]
+
+
+def _filter(endpoint: str | None, reason: str | None, timeout_id: str | None) -> QuarantineFilter:
+    if reason is not None and reason not in set(Reason):
+        raise ConfigError(f"--reason {reason!r} must be one of {', '.join(Reason)}")
+    return QuarantineFilter(endpoint=endpoint, reason=reason, timeout_id=timeout_id)
+
+
+@verbs.command(
+    "list",
+    epilog="""\b
+Examples:
+  migrator quarantine list
+  migrator quarantine list --endpoint Sales --reason destination-unknown --json
+
+\b
+Exit codes: 0 there is none; 5 there are rows.""",
+)
+def list_rows(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    reason: ReasonCode = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List rows in quarantine, without their content."""
+    session = session_of(context, as_json=as_json)
+    which = _filter(endpoint, reason, None)
+    with opened(session.load()) as app:
+        app.ledger_facts.verify()
+        rows = app.quarantine.page(which, limit=limit)
+    if session.wants_json:
+        write_json("quarantine", {"rows": [_row_document(row) for row in rows]})
+    else:
+        write_table(
+            ("endpoint", "timeout", "due", "destination", "reason", "detail"),
+            ((r.endpoint, r.timeout_id, r.due_at, r.destination, r.reason, r.detail) for r in rows),
+        )
+        say(f"{len(rows)} rows" + ("; there may be more, see --limit" * (len(rows) == limit)))
+    raise typer.Exit(ExitCode.QUARANTINED if rows else ExitCode.DONE)
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b
+  migrator quarantine show 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b --json"""
+)
+def show(
+    context: typer.Context,
+    timeout_id: Annotated[str, typer.Argument(metavar="ID", help="The timeout's id.")],
+    endpoint: Endpoint = None,
+    as_json: Json = False,
+) -> None:
+    """Show one row with its headers and its body."""
+    session = session_of(context, as_json=as_json)
+    with opened(session.load()) as app:
+        app.ledger_facts.verify()
+        found = app.quarantine.full(_filter(endpoint, None, timeout_id), limit=PAGE_ROWS)
+    if not found:
+        raise ConfigError(f"no timeout {timeout_id!r} is in quarantine")
+    if session.wants_json:
+        write_json("quarantined-timeout", {"rows": [_document(each) for each in found]})
+        return
+    for each in found:
+        _write_one(each)
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator quarantine retry --reason destination-unbound
+  migrator quarantine retry --id 7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"""
+)
+def retry(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    reason: ReasonCode = None,
+    timeout_id: Id = None,
+    as_json: Json = False,
+) -> None:
+    """Try rows again, after what was wrong has been put right.
+
+    They go to lane 0; a running `migrator run`, or the next one, hands them over.
+    """
+    session = session_of(context, as_json=as_json)
+    which = _filter(endpoint, reason, timeout_id)
+    with opened(session.load()) as app:
+        app.ledger_facts.verify()
+        count = app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
+        detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
+        app.runs.record("quarantine_retried", detail=detail, batch=None)
+    if session.wants_json:
+        write_json("quarantine-retry", {"rows": count})
+    else:
+        say(f"{count} rows are tried again by the next `migrator run`")
+
+
+@verbs.command(
+    epilog="""\b
+Examples:
+  migrator quarantine export --output quarantine.jsonl
+  migrator quarantine export --endpoint Sales > quarantine.jsonl"""
+)
+def export(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    reason: ReasonCode = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write there instead of stdout.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write rows with everything the store had, one JSON document per line; bodies as base64.
+
+    The first line names the form: migrator/quarantine-export/1. Nothing leaves the quarantine.
+    """
+    session = session_of(context, as_json=as_json)
+    which = _filter(endpoint, reason, None)
+    with opened(session.load()) as app:
+        app.ledger_facts.verify()
+        if output is None:
+            count = _export(app, which, sys.stdout)
+        else:
+            count = _export_to(app, which, output)
+    say(f"{count} rows written")
+
+
+def _export_to(app: App, which: QuarantineFilter, output: Path) -> int:
+    try:
+        with output.open("w", encoding="utf-8") as stream:
+            return _export(app, which, stream)
+    except OSError as exc:
+        raise ConfigError(f"--output {output} cannot be written: {exc.strerror}") from exc
+
+
+def _export(app: App, which: QuarantineFilter, stream: TextIO) -> int:
+    stream.write(json.dumps({"schema": "migrator/quarantine-export/1"}) + "\n")
+    count = 0
+    for each in _all(app, which):
+        stream.write(json.dumps(_document(each), ensure_ascii=False, default=plain) + "\n")
+        count += 1
+    return count
+
+
+def _all(app: App, which: QuarantineFilter) -> Iterator[QuarantinedTimeout]:
+    after = 0
+    while page := app.quarantine.full(which, after=after):
+        yield from page
+        after = page[-1].row.key
+
+
+def _row_document(row: QuarantinedRow) -> dict[str, object]:
+    return {
+        "endpoint": row.endpoint,
+        "source": row.source,
+        "id": row.timeout_id,
+        "batch": row.batch,
+        "destination": row.destination,
+        "due_at": row.due_at,
+        "body_bytes": row.body_bytes,
+        "reason": row.reason,
+        "detail": row.detail,
+    }
+
+
+def _document(found: QuarantinedTimeout) -> dict[str, object]:
+    body = None if found.body is None else base64.b64encode(found.body).decode("ascii")
+    return {
+        **_row_document(found.row),
+        "saga_id": found.saga_id,
+        "persistence_version": found.persistence_version,
+        "content_hash": found.content_hash,
+        "headers_text": found.headers_text,
+        "body_base64": body,
+    }
+
+
+def _write_one(found: QuarantinedTimeout) -> None:
+    row = found.row
+    facts = [
+        ("timeout", row.timeout_id),
+        ("endpoint", f"{row.endpoint} ({row.source})"),
+        ("destination", row.destination),
+        ("due", row.due_at),
+        ("saga", found.saga_id),
+        ("batch", row.batch),
+        ("reason", row.reason),
+        ("detail", row.detail),
+    ]
+    write_table(("", ""), ((name, None if value is None else str(value)) for name, value in facts))
+    write_text(f"headers:\n{mask(found.headers_text or '')}")
+    body = found.body or b""
+    shown = body[:_BODY_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
+    more = f"\n… {len(body) - _BODY_SHOWN_BYTES} bytes more; see export" * (
+        len(body) > _BODY_SHOWN_BYTES
+    )
+    write_text(f"body ({len(body)} bytes):\n{shown}{more}")

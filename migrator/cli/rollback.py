@@ -1,0 +1,91 @@
+"""``migrator rollback``: put back what was claimed and not handed over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from migrator.cli.opening import opened
+from migrator.cli.output import say, write_json
+from migrator.cli.session import Json, Yes, confirmed, session_of
+from migrator.daemon.owner import current_owner, is_surely_dead
+from migrator.domain.timeouts import RunId
+from migrator.engine.rollback import Rollback, RollbackScope, RolledBack
+from migrator.wiring import App
+
+EPILOG = """\b
+Examples:
+  migrator rollback --dry-run
+  migrator rollback --endpoint Sales --yes
+  migrator rollback --run 12 --yes"""
+
+
+def rollback(
+    context: typer.Context,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only rows of this endpoint.")
+    ] = None,
+    run: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only what this run claimed; no quarantine.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Put rows that were not handed over back into their tables, byte for byte.
+
+    Rows in quarantine go back, too. What was handed over already stays with the broker: to
+    bring that back is `recall`, in a later version. Stop every `migrator run` first.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load()
+    if not dry_run:
+        what = "rollback puts claimed and quarantined rows back into the timeouts tables"
+        confirmed(yes=yes, what=what)
+    with opened(loaded) as app:
+        app.ledger_facts.verify()
+        scope = RollbackScope(
+            endpoint=app.store.find(endpoint) if endpoint else None,
+            run=None if run is None else RunId(run),
+        )
+        done = _rolled_back(app, scope, is_dry=dry_run)
+        if not dry_run:
+            detail = {"rows": done.rows, "quarantined": done.quarantined, "run": run}
+            app.runs.record("rolled_back", detail=detail, batch=None)
+    _show(done, is_dry=dry_run, as_json=session.wants_json)
+
+
+def _rolled_back(app: App, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
+    for lane, owner in app.leases.holders():
+        if is_surely_dead(owner):
+            app.leases.evict(lane, owner)
+    return Rollback(
+        claims=app.claims,
+        leases=app.leases,
+        batches=app.batches,
+        owner=current_owner(),
+        lease_duration=app.plan.lease,
+    ).run(scope, is_dry=is_dry)
+
+
+def _show(done: RolledBack, *, is_dry: bool, as_json: bool) -> None:
+    if as_json:
+        document = {
+            "dry_run": is_dry,
+            "rows": done.rows,
+            "batches": list(done.batches),
+            "quarantined": done.quarantined,
+            "untouched": list(done.untouched),
+            "busy": [{"lane": lane, "owner": owner} for lane, owner in done.busy],
+        }
+        write_json("rollback", document)
+        return
+    verb = "would go back" if is_dry else "are back in their tables"
+    say(f"{done.rows} rows of {len(done.batches)} batches {verb}")
+    say("quarantined rows would go back, too" if is_dry else f"{done.quarantined} quarantined rows")
+    if done.untouched:
+        listed = ", ".join(map(str, done.untouched))
+        say(f"batches {listed} may have reached the broker; `migrator run --once` settles them")
+    for lane, owner in done.busy:
+        say(f"lane {lane} was left alone: {owner} works on it; stop that first")

@@ -1,0 +1,184 @@
+"""``migrator run``: move timeouts, once or for as long as it runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+import typer
+
+from migrator.cli import preview as preview_verb
+from migrator.cli.opening import check_context, named_endpoints, opened, surveyed
+from migrator.cli.output import console, write_json, write_text
+from migrator.cli.session import (
+    AllEndpoints,
+    Cutoff,
+    Delays,
+    Endpoints,
+    Horizon,
+    Json,
+    Map,
+    Mode,
+    Session,
+    given,
+    renamed,
+    session_of,
+)
+from migrator.cli.status import endpoint_documents, write_endpoints
+from migrator.daemon.launch import run as launch
+from migrator.domain.findings import Level
+from migrator.domain.report import Progress
+from migrator.engine.checks import refuse, run_checks
+from migrator.engine.preview import chosen_endpoints
+from migrator.errors import ExitCode, MigratorError
+from migrator.wiring import App
+
+_log = logging.getLogger(__name__)
+
+EPILOG = """\b
+Examples:
+  migrator run --endpoint Sales
+  migrator run --endpoint Sales --once --cutoff 0s
+  migrator run --all-endpoints --mode direct --map Old.Sales=Sales
+  migrator run --endpoint Sales --dry-run
+
+\b
+Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
+  5 done, but rows are in quarantine; 6 the outcome of a batch is doubtful."""
+
+PREFLIGHT_ROWS: Final = 20_000
+"""Rows looked at before starting: a restart must not wait for a survey of millions."""
+_LOOK_EVERY_S: Final = 2.0
+
+
+def run(
+    context: typer.Context,
+    endpoint: Endpoints = None,
+    all_endpoints: AllEndpoints = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when nothing is left to migrate.")
+    ] = False,
+    mode: Mode = None,
+    cutoff: Cutoff = None,
+    horizon: Horizon = None,
+    rename: Map = None,
+    delays: Delays = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Batches side by side.  [env: MIGRATOR_HANDOVER__LANES]"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only preview; writes nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Move stored timeouts into the broker's native delays, until stopped or, with --once, done.
+
+    Ctrl-C or SIGTERM finishes the batch in hand; a second one stops at once. Either is safe, and
+    so is a kill: the next run goes on where this one was.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load(
+        given("handover.mode", mode, "--mode"),
+        given("handover.cutoff", cutoff, "--cutoff"),
+        given("handover.horizon", horizon, "--horizon"),
+        given("handover.lanes", lanes, "--lanes"),
+        given("broker.delays", delays, "--delays"),
+        renamed(rename),
+    )
+    with opened(loaded) as app:
+        names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
+        if dry_run:
+            found = preview_verb.taken(app, names)
+            write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
+            return
+        code = _migrate(app, names, once=once)
+        if once:
+            _summarise(app, code, session)
+    raise typer.Exit(code)
+
+
+def _migrate(app: App, names: Sequence[str], *, once: bool) -> ExitCode:
+    endpoints = chosen_endpoints(app.store, names)
+    app.ledger_facts.verify()
+    app.broker_facts.server()
+    _preflight(app, names)
+    with _watching(app) as watch:
+        return launch(app, endpoints, once=once, watch=watch)
+
+
+def _preflight(app: App, names: Sequence[str]) -> None:
+    """Refuse what would go wrong; say what may.
+
+    Raises:
+        PreflightRefused: Nothing was changed.
+    """
+    previews = surveyed(app, chosen_endpoints(app.store, names), max_rows=PREFLIGHT_ROWS)
+    findings = run_checks(check_context(app, names, previews))
+    refuse(findings)
+    for finding in findings:
+        level = logging.WARNING if finding.level is Level.WARNING else logging.INFO
+        if finding.level is not Level.OK:
+            _log.log(
+                level,
+                "preflight",
+                extra={
+                    "action": "preflight_finding",
+                    "check": finding.check,
+                    "finding": str(finding.level),
+                    "subject": finding.subject,
+                    "text": finding.text,
+                },
+            )
+
+
+@contextmanager
+def _watching(app: App) -> Iterator[Callable[[], None]]:
+    """Show progress on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    last_s = float("-inf")
+    with console(sys.stderr).status("starting") as line:
+
+        def watch() -> None:
+            nonlocal last_s
+            if app.clock.monotonic_s() - last_s < _LOOK_EVERY_S:
+                return
+            last_s = app.clock.monotonic_s()
+            line.update(_progress_line(app))
+
+        yield watch
+
+
+def _progress_line(app: App) -> str:
+    try:
+        progress = app.books.progress()
+    except MigratorError:
+        return "the ledger cannot be read now"
+    return progress_line(progress)
+
+
+def progress_line(progress: Progress) -> str:
+    """Return *progress* in one line."""
+    done = sum(endpoint.handed_over for endpoint in progress.endpoints)
+    flying = sum(endpoint.in_flight for endpoint in progress.endpoints)
+    aside = sum(endpoint.quarantined for endpoint in progress.endpoints)
+    doing = ", ".join(f"lane {lane.lane}: {lane.doing}" for lane in progress.lanes if lane.is_alive)
+    return f"{done} handed over, {flying} in flight, {aside} in quarantine; {doing or 'idle'}"
+
+
+def _summarise(app: App, code: ExitCode, session: Session) -> None:
+    try:
+        progress = app.books.progress()
+    except MigratorError:  # the exit code says what is wrong; the ledger can be read later
+        return
+    if session.wants_json:
+        endpoints = endpoint_documents(progress.endpoints)
+        document = {"exit_code": int(code), "outcome": code.name.lower(), "endpoints": endpoints}
+        write_json("run", document)
+    else:
+        write_endpoints(progress.endpoints)

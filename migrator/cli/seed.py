@@ -1,0 +1,123 @@
+"""``migrator seed``: invented timeouts for rehearsals, in a table as the vendor makes it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Final
+
+import typer
+
+from migrator.cli.opening import opened
+from migrator.cli.output import say, write_json
+from migrator.cli.session import Json, session_of
+from migrator.config.quantities import parse_duration
+from migrator.domain.conversion import Reason
+from migrator.errors import ConfigError
+from migrator.stores.seeding import Invention, SeedRow, create_table, insert_rows, invent
+
+EPILOG = """\b
+Examples:
+  migrator seed --endpoint Sales --count 1000
+  migrator seed --endpoint Sales --count 500 --destinations Billing,Shipping --due-to 1h --bad 5"""
+
+
+def seed(
+    context: typer.Context,
+    endpoint: Annotated[str, typer.Option(metavar="NAME", help="Whose timeouts.")],
+    count: Annotated[int, typer.Option(metavar="N", min=0, help="How many in all.")] = 1000,
+    destinations: Annotated[
+        str, typer.Option(metavar="A,B", help="Queues to send to, in turn; else the endpoint's.")
+    ] = "",
+    due_from: Annotated[
+        str, typer.Option(metavar="DURATION", help="The soonest is due in so long.")
+    ] = "1s",
+    due_to: Annotated[
+        str, typer.Option(metavar="DURATION", help="The latest is due in so long.")
+    ] = "30d",
+    bad: Annotated[
+        int, typer.Option(metavar="N", min=0, help="So many of them cannot be handed over.")
+    ] = 0,
+    body_bytes: Annotated[int, typer.Option(metavar="N", min=0, help="Size of each body.")] = 500,
+    random_seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="The same number, the same rows.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write invented timeouts into the store, and make the table where there is none.
+
+    For rehearsals only: nothing tells these rows from real ones afterwards.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load()
+    soonest, latest = _span(due_from, due_to)
+    if bad > count:
+        raise ConfigError(f"--bad {bad} is more than --count {count}")
+    queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
+    with opened(loaded) as app:
+        source = app.store.source_of(endpoint)
+        create_table(app.engine, source)
+        now = app.clock.now()
+        what = Invention(
+            endpoint=endpoint,
+            count=count,
+            due_from=now + soonest,
+            due_until=now + latest,
+            destinations=queues,
+            body_bytes=body_bytes,
+            seed=random.getrandbits(63) if random_seed is None else random_seed,
+        )
+        written = insert_rows(app.engine, source, spoiled(invent(what), bad))
+    if session.wants_json:
+        write_json("seed", {"endpoint": endpoint, "source": source, "rows": written, "bad": bad})
+    else:
+        say(f"{written} invented timeouts are in {source}, {bad} of them bad")
+
+
+def spoiled(rows: Iterator[SeedRow], bad: int) -> Iterator[SeedRow]:
+    """Yield *rows*, the first *bad* of them each spoiled in another way."""
+    ways = itertools.cycle(_WAYS.values())
+    for row in itertools.islice(rows, bad):
+        yield next(ways)(row)
+    yield from rows
+
+
+def _headers_with(row: SeedRow, key: str, value: str | None) -> str:
+    headers = json.loads(row.headers_text or "{}")
+    return json.dumps({**headers, key: value})
+
+
+def _without_destination(row: SeedRow) -> SeedRow:
+    headers = json.loads(row.headers_text or "{}")
+    for key in ("NServiceBus.Timeout.RouteExpiredTimeoutTo", "NServiceBus.ReplyToAddress"):
+        headers.pop(key, None)
+    return replace(row, destination=None, headers_text=json.dumps(headers))
+
+
+_WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
+    Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text='{"NServiceBus.MessageId": 1'),
+    Reason.NO_DESTINATION: _without_destination,
+    Reason.DESTINATION_UNKNOWN: lambda row: replace(row, destination="Nobody.Home"),
+    Reason.PROPERTY_TOO_LONG: lambda row: replace(
+        row, headers_text=_headers_with(row, "NServiceBus.MessageId", "m" * 300)
+    ),
+    Reason.HEADERS_TOO_LARGE: lambda row: replace(
+        row, headers_text=_headers_with(row, "NServiceBus.Large", "x" * 200_000)
+    ),
+}
+
+
+def _span(due_from: str, due_to: str) -> tuple[timedelta, timedelta]:
+    found = []
+    for name, text in (("--due-from", due_from), ("--due-to", due_to)):
+        try:
+            found.append(parse_duration(text.removeprefix("-")) * (-1 if text[:1] == "-" else 1))
+        except ValueError as exc:
+            raise ConfigError(f"{name} {text!r} {exc}") from exc
+    if found[0] > found[1]:
+        raise ConfigError(f"--due-from {due_from} must not be later than --due-to {due_to}")
+    return found[0], found[1]
