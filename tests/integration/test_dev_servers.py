@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from dev.servers import PostgresServer, RabbitNode
+from dev.servers import PostgresServer, RabbitNode, wait_until
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 
@@ -229,6 +229,15 @@ def test_proxy_stalls_and_resumes(direction: Any) -> None:
         line.resume()
         target.settimeout(5)
         assert target.recv(8) == b"patience"
+
+
+def test_proxy_lets_go_of_closed_connections(database: str, proxy: Callable[[str], Proxy]) -> None:
+    """A connection that ended in good order is forgotten, and was no cut."""
+    line = proxy(database)
+    with psycopg.connect(plain(line.url(database))):
+        assert line.connections == 1
+    wait_until(lambda: line.connections == 0, seconds=5, what="the proxy did not let go")
+    assert line.cuts == 0
 
 
 def test_proxy_refuses_new_connections(database: str, proxy: Callable[[str], Proxy]) -> None:

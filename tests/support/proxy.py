@@ -6,7 +6,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Self
@@ -24,15 +23,22 @@ class _Link:
     client: socket.socket
     server: socket.socket
     ended: threading.Event = field(default_factory=threading.Event)
+    directions: int = 2
+    """How many of them still flow."""
 
     def reset(self) -> None:
         """End both sides with RST, as a broken line would."""
-        self.ended.set()
         for side in (self.client, self.server):
             with contextlib.suppress(OSError):
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.close()
+
+    def close(self) -> None:
+        """Close both sides, and wake the threads that read from them."""
+        self.ended.set()
+        for side in (self.client, self.server):
             with contextlib.suppress(OSError):
-                side.shutdown(socket.SHUT_RD)  # wakes the thread that reads from it
+                side.shutdown(socket.SHUT_RD)
             side.close()
 
 
@@ -53,6 +59,7 @@ class Proxy:
         self._budget: int | None = None
         self._cut_on_answer: Literal["before", "after"] | None = None
         self._asked = False
+        self._cut_done = threading.Event()
         self._refusing = False
         self._closed = False
         self.cuts = 0
@@ -94,6 +101,7 @@ class Proxy:
             self.cuts += bool(links)
         for link in links:
             link.reset()
+        self._cut_done.set()
 
     def refuse(self) -> None:
         """Reset every new connection as soon as it is made; open ones stay."""
@@ -116,6 +124,7 @@ class Proxy:
         """Let exactly ``count`` more bytes through to the server, then cut."""
         with self._lock:
             self._budget = count
+            self._cut_done.clear()
 
     def cut_before_answer(self) -> None:
         """Cut when the server answers the client's next bytes; the client never sees the answer."""
@@ -130,11 +139,8 @@ class Proxy:
 
     def wait_for_cut(self, *, seconds: float = 10) -> None:
         """Wait until an ordered cut has happened; raise ``TimeoutError`` when it does not."""
-        deadline = time.monotonic() + seconds
-        while self._budget is not None or self._cut_on_answer is not None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the proxy did not cut within {seconds:g} s")
-            time.sleep(0.005)
+        if not self._cut_done.wait(seconds):
+            raise TimeoutError(f"the proxy did not cut within {seconds:g} s")
 
     def close(self) -> None:
         """Cut everything and stop listening."""
@@ -157,6 +163,7 @@ class Proxy:
         with self._lock:
             self._asked = False
             self._cut_on_answer = when
+            self._cut_done.clear()
 
     def _accept(self) -> None:
         while not self._closed:
@@ -203,6 +210,7 @@ class Proxy:
         direction: Direction,
         forward: Callable[[socket.socket, bytes], bool],
     ) -> None:
+        broken = True
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
                 self._flowing[direction].wait()
@@ -212,11 +220,21 @@ class Proxy:
                     self.cut()
                     return
             self._flowing[direction].wait()
-            if not link.ended.is_set():
-                target.shutdown(socket.SHUT_WR)  # a half-closed connection stays half-closed
-                return
+            target.shutdown(socket.SHUT_WR)  # a half-closed connection stays half-closed
+            broken = False
+        self._finish(link, broken=broken)
+
+    def _finish(self, link: _Link, *, broken: bool) -> None:
+        """One direction has ended; close the link with the second one, or at once if it broke."""
         with self._lock:
+            link.directions -= 1
+            if link.directions and not broken:
+                return
             self._links.discard(link)
+        if broken:
+            link.reset()
+        else:
+            link.close()
 
     def _toward_server(self, server: socket.socket, data: bytes) -> bool:
         """Pass on what the client sent; tell whether the connection must be cut now."""
@@ -224,12 +242,10 @@ class Proxy:
             allowed = len(data) if self._budget is None else min(self._budget, len(data))
             exhausted = self._budget is not None and allowed == self._budget
             if self._budget is not None:
-                self._budget = self._budget - allowed
+                self._budget = None if exhausted else self._budget - allowed
             self._asked = True
             self._bytes["to_server"] += allowed
         server.sendall(data[:allowed])
-        if exhausted:
-            self._budget = None
         return exhausted
 
     def _toward_client(self, client: socket.socket, data: bytes) -> bool:
