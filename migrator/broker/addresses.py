@@ -81,6 +81,8 @@ def _parse_uri(text: str) -> BrokerAddress:
     user_info, at, host_port = authority.rpartition("@")
     user, password = _user_info(user_info, problems) if at else ("guest", "guest")
     host, port = _host_port(host_port, _AMQPS_PORT if use_tls else _AMQP_PORT, problems)
+    if not at and "@" in rest:
+        problems.append("before the '@' each '/', '?' and '#' has to be written as %2F, %3F, %23")
     if "/" in path:
         problems.append("the path has more than one segment; write / in a virtual host as %2F")
     vhost = _decoded(path, "the virtual host", problems) if slash and path else "/"
@@ -113,7 +115,7 @@ def _decoded(text: str, what: str, problems: list[str]) -> str:
 
 def _host_port(text: str, default_port: int, problems: list[str]) -> tuple[str, int]:
     """Split ``host``, ``host:port`` or ``[v6]:port``."""
-    found = re.fullmatch(r"\[([0-9A-Fa-f:.%]+)\](?::(.*))?|([^:\[\]]*)(?::(.*))?", text)
+    found = re.fullmatch(r"\[([0-9A-Fa-f:.%]+)\](?::([^:]*))?|([^:\[\]]*)(?::([^:]*))?", text)
     if found is None:
         problems.append("host and port are unreadable; an IPv6 address belongs into [ ]")
         return "", default_port
@@ -128,7 +130,8 @@ def _host_port(text: str, default_port: int, problems: list[str]) -> tuple[str, 
 
 def _port(text: str, default_port: int, problems: list[str]) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) <= _MAX_PORT:
-        problems.append(f"port {text[:20]!r} is not a number from 1 to {_MAX_PORT}")
+        # not quoted: after an unescaped '/' in a password this is a part of it
+        problems.append(f"the port is not a number from 1 to {_MAX_PORT}")
         return default_port
     return int(text)
 

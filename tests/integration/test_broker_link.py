@@ -1,0 +1,372 @@
+"""A lane's link on a real broker: every answer matched, every failure told as what it is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+import pytest
+
+from dev.servers import RabbitNode
+from migrator.broker.connection import TlsFiles
+from migrator.broker.link import RabbitLink, open_link
+from migrator.broker.publisher import WindowLimits
+from migrator.broker.topology import create_delays
+from migrator.domain.timeouts import Lane
+from migrator.errors import AccessRefused, TargetError, TargetUnavailable
+from migrator.ports import Outgoing, Settled
+from tests.conftest import TlsMaterial, Vhost
+from tests.support.proxy import Proxy
+from tests.unit.broker.material import (
+    V2,
+    a_pass,
+    connection,
+    link_settings,
+    opened,
+    outgoing,
+    plain_channel,
+    wait_until,
+)
+
+DAY_S = 86_400
+PlaceProxy = Callable[[str], Proxy]
+
+
+@pytest.fixture
+def url(vhost: Vhost) -> str:
+    """A virtual host with the levels of v2."""
+    create_delays(connection(vhost.amqp_url), V2)
+    return vhost.amqp_url
+
+
+def _waiting(vhost: Vhost, level: int = 16) -> int:
+    name = f"nsb.v2.delay-level-{level:02d}"
+    with plain_channel(vhost.amqp_url) as channel:
+        return int(channel.queue_declare(name, passive=True).method.message_count)
+
+
+def test_an_unroutable_message_is_matched_to_its_row(vhost: Vhost, url: str) -> None:
+    """Of overdue messages, only that for an unbound destination is returned."""
+    with plain_channel(url) as channel:
+        channel.queue_declare("here", durable=True)
+        channel.queue_bind("here", "nsb.v2.delay-delivery", "#.here")
+    settled = Settled()
+    messages = [
+        outgoing(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)
+    ]
+    with opened(link_settings(url)) as link:
+        link.publish(a_pass(), messages, settled)
+    assert settled.returned == set(range(0, 300, 3))
+    assert settled.confirmed == set(range(300)) - settled.returned
+
+
+def test_large_bodies_arrive_whole(url: str) -> None:
+    """Bodies of many frames are split and joined; the output buffer stays small meanwhile."""
+    bodies = {row: bytes([row]) * (1_000_000 + row) for row in range(20)}
+    largest = 0
+    with plain_channel(url) as channel:
+        channel.queue_declare("here", durable=True)
+        channel.queue_bind("here", "nsb.v2.delay-delivery", "#.here")
+
+    def messages(link: RabbitLink) -> Iterator[Outgoing]:
+        nonlocal largest
+        for row, body in bodies.items():
+            largest = max(largest, link._wire.buffered_bytes)
+            yield outgoing(0, row, destination="here", body=body)
+
+    with opened(link_settings(url)) as link:
+        link.publish(a_pass(), messages(link), Settled())
+    assert largest < 3_000_000
+    with plain_channel(url) as channel:
+        for row in range(20):
+            _, properties, body = channel.basic_get("here", auto_ack=True)
+            assert properties.app_id.endswith(f".{row}")
+            assert body == bodies[row]
+
+
+@pytest.mark.parametrize(
+    ("limits", "body_bytes", "most"),
+    [
+        (WindowLimits(messages=100, confirm_deadline_s=1), 10, 100),
+        (WindowLimits(body_bytes=50_000, confirm_deadline_s=1), 1000, 50),
+    ],
+)
+def test_the_window_bounds_what_is_drawn(
+    url: str, proxy: PlaceProxy, limits: WindowLimits, body_bytes: int, most: int
+) -> None:
+    """While the broker is silent, no more is drawn than the window; the deadline ends it."""
+    line = proxy(url)
+    drawn = 0
+
+    def messages() -> Iterator[Outgoing]:
+        nonlocal drawn
+        for row in range(10_000):
+            drawn += 1
+            yield outgoing(DAY_S, row, body=b"x" * body_bytes)
+
+    settled = Settled()
+    with opened(link_settings(line.url(url), limits=limits)) as link:
+        line.stall("to_client")
+        with pytest.raises(TargetUnavailable, match="answered nothing for 1 s"):
+            link.publish(a_pass(), messages(), settled)
+    assert drawn == most
+    assert settled == Settled()
+
+
+def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
+    url: str, proxy: PlaceProxy
+) -> None:
+    """Answers to messages of a pass that broke off do not settle rows of a later one."""
+    line = proxy(url)
+
+    def broken_off() -> Iterator[Outgoing]:
+        for row in range(200):
+            yield outgoing(DAY_S, row)
+        raise RuntimeError("the lease is lost")
+
+    first, second = Settled(), Settled()
+    with opened(link_settings(line.url(url))) as link:
+        line.stall("to_client")
+        with pytest.raises(RuntimeError):
+            link.publish(a_pass(attempt=1), broken_off(), first)
+        line.resume()
+        link.publish(a_pass(attempt=2), [outgoing(DAY_S, 150)], second)
+        assert second.confirmed == {150}
+        link.idle(0.2)
+    assert first.confirmed <= set(range(200))
+    assert second.confirmed == {150}
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 500, 40_000, 99_999])
+def test_a_wire_cut_at_any_byte_leaves_the_truth(
+    vhost: Vhost, url: str, proxy: PlaceProxy, count: int
+) -> None:
+    """After a cut, every row that is told confirmed is in the broker, and none is told returned."""
+    line = proxy(url)
+    settled = Settled()
+    with opened(link_settings(line.url(url))) as link:
+        line.cut_after_bytes(count)
+        with pytest.raises(TargetUnavailable):
+            link.publish(a_pass(), (outgoing(DAY_S, row) for row in range(2000)), settled)
+        with pytest.raises(TargetUnavailable):
+            link.idle(0)
+    assert not settled.returned
+    wait_until(lambda: _waiting(vhost) >= len(settled.confirmed))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_cut_around_the_answer_leaves_the_truth(
+    vhost: Vhost, url: str, proxy: PlaceProxy, when: str
+) -> None:
+    """A confirm that never came is not told; the message is in the broker all the same."""
+    line = proxy(url)
+    settled = Settled()
+    with opened(link_settings(line.url(url))) as link:
+        line.cut_before_answer() if when == "before" else line.cut_after_answer()
+        if when == "before":
+            with pytest.raises(TargetUnavailable):
+                link.publish(a_pass(), [outgoing(DAY_S)], settled)
+        else:
+            link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    assert settled.confirmed == (set() if when == "before" else {0})
+    wait_until(lambda: _waiting(vhost) == 1)
+
+
+def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(vhost: Vhost, url: str) -> None:
+    """During an alarm nothing is confirmed and the reason is told; afterwards all is."""
+    reasons: list[str | None] = []
+    settled = Settled()
+
+    def end_the_alarm(link: RabbitLink) -> None:
+        wait_until(lambda: link.blocked_reason is not None)
+        reasons.append(link.blocked_reason)
+        reasons.append(str(settled.confirmed))
+        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+
+    vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    try:
+        with opened(link_settings(url)) as link:
+            helper = threading.Thread(target=end_the_alarm, args=(link,))
+            helper.start()
+            link.publish(a_pass(), (outgoing(DAY_S, row) for row in range(5000)), settled)
+            helper.join()
+            reasons.append(link.blocked_reason)
+    finally:
+        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+    assert reasons == ["low on memory", "set()", None]
+    assert settled.confirmed == set(range(5000))
+
+
+def test_a_broker_that_blocks_too_long_is_given_up(vhost: Vhost, url: str) -> None:
+    """Past the deadline a blocked link dies, and closing it does not hang."""
+    vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    try:
+        with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
+            with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
+                link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+            began_s = time.monotonic()
+            link.close()
+            assert time.monotonic() - began_s < 2.5
+    finally:
+        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+
+
+def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) -> None:
+    """Closing a link nobody answers on takes two seconds at most, and twice is fine."""
+    line = proxy(url)
+    with opened(link_settings(line.url(url))) as link:
+        line.stall("to_client")
+        began_s = time.monotonic()
+        link.close()
+        link.close()
+        assert time.monotonic() - began_s < 2.5
+        with pytest.raises(TargetUnavailable, match="closed"):
+            link.idle(0)
+
+
+def test_without_rights_the_native_exchanges_are_used(
+    vhost: Vhost, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user who may not declare entries publishes through the vendor's exchanges."""
+    vhost.node.add_user("plain", "pw")
+    vhost.node.set_permissions(vhost.name, "plain", configure="^$", write="^nsb", read="^nsb")
+    limited = vhost.node.amqp_url(vhost.name, user="plain", password="pw")
+    settled = Settled()
+    with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
+        link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    assert settled.confirmed == {0}
+    assert [r.action for r in caplog.records if hasattr(r, "action")] == ["entries_refused"]
+    exchanges = vhost.node.api("GET", f"exchanges/{quote(vhost.name, safe='')}")
+    assert not any(row["name"].startswith("migrator.") for row in exchanges)
+
+
+def test_a_refused_publish_is_no_network_problem(vhost: Vhost, url: str) -> None:
+    """Publishing without the right to is told as such: trying again would not help."""
+    vhost.node.add_user("reader", "pw")
+    vhost.node.set_permissions(vhost.name, "reader", configure="^$", write="^$", read=".*")
+    limited = vhost.node.amqp_url(vhost.name, user="reader", password="pw")
+    with (
+        opened(link_settings(limited, use_entries=False)) as link,
+        pytest.raises(AccessRefused, match=r"nsb\.v2\.delay-level-16"),
+    ):
+        link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+
+
+def test_absent_levels_are_told(vhost: Vhost) -> None:
+    """Opening a link where no delays exist names what is absent."""
+    with (
+        pytest.raises(TargetError, match=r"no queue 'nsb\.v2\.delay-level-00'"),
+        opened(link_settings(vhost.amqp_url)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (("guest:guest", "guest:wrong"), AccessRefused, "refused user 'guest'"),
+        (("/test-", "/other-"), AccessRefused, "no virtual host"),
+        (("127.0.0.1:", "127.0.0.1:1"), TargetUnavailable, "cannot be reached"),
+    ],
+)
+def test_opening_tells_refusal_absence_and_network_apart(
+    url: str, change: tuple[str, str], error: type[TargetError], words: str
+) -> None:
+    """Wrong password, absent virtual host and no server are three findings."""
+    wrong = url.replace(*change)
+    if error is TargetUnavailable:
+        wrong = "amqp://guest:guest@127.0.0.1:9/x"
+    with pytest.raises(error, match=words), opened(link_settings(wrong)):
+        pass
+
+
+def test_a_handshake_cut_at_any_byte_may_be_tried_again(url: str, proxy: PlaceProxy) -> None:
+    """A wire that breaks while a connection is opened never looks like a refused password."""
+    for count in (0, 8, 30, 200, 420, 450):
+        line = proxy(url)
+        line.cut_after_bytes(count)
+        with pytest.raises(TargetUnavailable), opened(link_settings(line.url(url))):
+            pass
+
+
+def test_a_killed_broker_ends_the_link(vhost: Vhost) -> None:
+    """When the broker dies in the middle of a pass, the link says so and closes at once.
+
+    The node is the test's own: when a virtual host with level queues is deleted right after a
+    restart, RabbitMQ 3.10 loses its dead-letter workers for good.
+    """
+    assert vhost.node.running  # where no node can be had, the test is skipped by this fixture
+    settled = Settled()
+    with RabbitNode() as node:
+        create_delays(connection(node.amqp_url()), V2)
+
+        def messages() -> Iterator[Outgoing]:
+            for row in range(20_000):
+                if row == 3000:
+                    node.kill()
+                yield outgoing(DAY_S, row)
+
+        link = open_link(link_settings(node.amqp_url()), lane=Lane(0), owner="t", prefetch=10)
+        with pytest.raises(TargetUnavailable):
+            link.publish(a_pass(), messages(), settled)
+        began_s = time.monotonic()
+        link.close()
+        assert time.monotonic() - began_s < 1
+    assert settled.confirmed <= set(range(3000))
+
+
+def test_both_connection_string_forms_reach_the_broker(vhost: Vhost, url: str) -> None:
+    """The transport's own form opens the same link as the URI."""
+    node = vhost.node
+    pairs = (
+        f"host=127.0.0.1:{node.amqp_port};virtualHost={vhost.name};username=guest;password=guest"
+    )
+    for text in (url, pairs):
+        with opened(link_settings(text)) as link:
+            link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+    assert _waiting(vhost) == 2
+
+
+def test_connections_carry_a_name(vhost: Vhost, url: str) -> None:
+    """The broker's list of connections says whose they are, and what for."""
+    with opened(link_settings(url), lane=3) as link:
+        link.staging()
+
+        def names() -> set[str]:
+            link.idle(0.05)
+            rows = vhost.node.api("GET", "connections")
+            return {
+                row["client_properties"].get("connection_name", "")
+                for row in rows
+                if row["vhost"] == vhost.name
+            }
+
+        wanted = {"migrator tester lane 3 publish", "migrator tester lane 3 consume"}
+        wait_until(lambda: names() >= wanted)
+
+
+def test_tls_with_our_authority_and_a_client_certificate(
+    rabbit_tls_node: RabbitNode, tls_material: TlsMaterial
+) -> None:
+    """A broker that demands certificates is reached with them, and told apart without."""
+    address = rabbit_tls_node.amqps_url("/")
+    complete = TlsFiles(
+        ca_file=tls_material.ca,
+        cert_file=tls_material.client_cert,
+        key_file=tls_material.client_key,
+    )
+    create_delays(connection(address, tls=complete), V2)
+    settled = Settled()
+    with opened(link_settings(address, tls=complete)) as link:
+        messages = [outgoing(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
+        link.publish(a_pass(), messages, settled)
+        link.staging()
+    assert settled.confirmed == set(range(30))
+    with pytest.raises(TargetError, match="certificate was not accepted"):
+        create_delays(connection(address), V2)
+    without = TlsFiles(ca_file=tls_material.ca)
+    with pytest.raises(TargetUnavailable):
+        create_delays(connection(address, tls=without), V2)

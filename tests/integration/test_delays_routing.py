@@ -1,0 +1,85 @@
+"""Messages published into the levels come out on time, whole, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from migrator.broker.destinations import DestinationRules, RabbitDestinations
+from migrator.broker.topology import create_delays
+from migrator.domain.routing import DelaysVersion, Topology
+from migrator.domain.timeouts import QueueName
+from migrator.ports import Settled
+from tests.conftest import Vhost
+from tests.unit.broker.material import (
+    V1,
+    V2,
+    a_pass,
+    connection,
+    link_settings,
+    message,
+    opened,
+    outgoing,
+    plain_channel,
+    take,
+)
+
+ZEROS = "0." * 26
+
+
+@pytest.fixture
+def url(vhost: Vhost) -> str:
+    """A virtual host with both generations and one endpoint, of the direct topology."""
+    settings = connection(vhost.amqp_url)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("Sales.Orders", durable=True)
+    for version in (V1, V2):
+        create_delays(settings, version)
+        rules = DestinationRules(version=version, topology=Topology.DIRECT)
+        asked = RabbitDestinations(settings, rules).unreachable([QueueName("Sales.Orders")])
+        assert not asked
+    return vhost.amqp_url
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize("use_entries", [True, False])
+def test_a_delay_ends_on_time_with_everything_intact(
+    url: str, version: DelaysVersion, use_entries: bool
+) -> None:
+    """Through entry and native exchanges alike, a message arrives on time as it was sent."""
+    settled = Settled()
+    with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
+        sent_s = time.monotonic()
+        delayed = [outgoing(delay, delay, version=version) for delay in (3, 2, 1, 0)]
+        link.publish(a_pass(), delayed, settled)
+        received = take(url, "Sales.Orders", 4)
+    assert settled == Settled(confirmed={0, 1, 2, 3})
+    assert [r.routing_key for r in received] == [
+        f"{ZEROS}{bits}Sales.Orders" for bits in ("0.0.", "0.1.", "1.0.", "1.1.")
+    ]
+    for delay, got in enumerate(received):
+        sent = message(delay)
+        assert delay <= got.at_s - sent_s + 0.01 < delay + 0.9
+        properties = got.properties
+        headers = {k: v for k, v in properties.headers.items() if not k.startswith("x-")}
+        assert headers == sent.headers
+        assert (properties.message_id, properties.type) == (sent.message_id, sent.type)
+        assert (properties.correlation_id, properties.reply_to) == ("0b7e", "Billing.Invoices")
+        assert (properties.content_type, properties.delivery_mode) == ("application/json", 2)
+        assert properties.app_id == f"migrator/abc123/1.1.{delay}"
+        assert got.body == sent.body
+
+
+def test_non_persistent_and_empty_messages_pass_through(url: str) -> None:
+    """A message without body or optional properties keeps being just that."""
+    bare = outgoing(
+        1, type=None, correlation_id=None, reply_to=None, is_persistent=False, body=b"", headers={}
+    )
+    with opened(link_settings(url)) as link:
+        link.publish(a_pass(), [bare], Settled())
+    (got,) = take(url, "Sales.Orders", 1)
+    properties = got.properties
+    assert (properties.type, properties.correlation_id, properties.reply_to) == (None, None, None)
+    assert properties.delivery_mode == 1
+    assert got.body == b""

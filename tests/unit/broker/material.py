@@ -1,0 +1,145 @@
+"""Messages, settings and a plain reader for the tests of the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pika
+
+from migrator.broker.addresses import parse_address
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.link import LinkSettings, RabbitLink, open_link
+from migrator.broker.publisher import WindowLimits
+from migrator.domain.marks import Pass
+from migrator.domain.routing import DelaysVersion, address
+from migrator.domain.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
+from migrator.ports import Outgoing
+
+LEDGER = "abc123"
+V1, V2 = DelaysVersion.V1, DelaysVersion.V2
+
+
+def a_pass(batch: int = 1, attempt: int = 1) -> Pass:
+    """Return a pass by its numbers."""
+    return Pass(batch=BatchId(batch), attempt=attempt)
+
+
+def message(
+    row_index: int = 0, *, destination: str = "Sales.Orders", body: bytes = b"{}", **changes: Any
+) -> NativeMessage:
+    """Return a message as conversion would make it."""
+    fields: dict[str, Any] = {
+        "row_index": row_index,
+        "timeout_id": TimeoutId(f"t-{row_index}"),
+        "message_id": f"5d0c1f5e-8f0a-4b5e-9a44-{row_index:012d}",
+        "destination": QueueName(destination),
+        "due_at": datetime(2026, 3, 10, 9, 30, tzinfo=UTC),
+        "headers": {
+            "NServiceBus.MessageId": f"5d0c1f5e-8f0a-4b5e-9a44-{row_index:012d}",
+            "NServiceBus.EnclosedMessageTypes": "Acme.Billing.InvoiceOverdue, Acme",
+            "NServiceBus.Umlaut": "Zürich ☃",
+            "NServiceBus.Nothing": None,
+            "NServiceBus.Transport.RabbitMQ.DelayInSeconds": 1_209_600,
+        },
+        "type": "Acme.Billing.InvoiceOverdue",
+        "correlation_id": "0b7e",
+        "reply_to": "Billing.Invoices",
+        "content_type": "application/json",
+        "is_persistent": True,
+        "body": body,
+    }
+    return NativeMessage(**(fields | changes))
+
+
+def outgoing(
+    delay_s: int, row_index: int = 0, *, version: DelaysVersion = V2, **changes: Any
+) -> Outgoing:
+    """Return a message with a delay."""
+    native = message(row_index, **changes)
+    return Outgoing(
+        message=native, delay_s=delay_s, address=address(version, delay_s, native.destination)
+    )
+
+
+def connection(url: str, **changes: Any) -> ConnectionSettings:
+    """Return settings for a connection to *url*."""
+    return ConnectionSettings(address=parse_address(url), **changes)
+
+
+def link_settings(
+    url: str,
+    *,
+    version: DelaysVersion = V2,
+    ledger_id: str = LEDGER,
+    use_entries: bool = True,
+    limits: WindowLimits | None = None,
+    **changes: Any,
+) -> LinkSettings:
+    """Return settings for links to *url*."""
+    return LinkSettings(
+        connection=connection(url, **changes),
+        version=version,
+        ledger_id=ledger_id,
+        use_entries=use_entries,
+        limits=limits or WindowLimits(confirm_deadline_s=5),
+    )
+
+
+@contextmanager
+def opened(settings: LinkSettings, *, lane: int = 0, prefetch: int = 2000) -> Iterator[RabbitLink]:
+    """Open a link and close it afterwards."""
+    link = open_link(settings, lane=Lane(lane), owner="tester", prefetch=prefetch)
+    try:
+        yield link
+    finally:
+        link.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message taken out of a queue."""
+
+    routing_key: str
+    properties: Any
+    body: bytes
+    at_s: float
+
+
+@contextmanager
+def plain_channel(url: str) -> Iterator[Any]:
+    """Open a pika channel of the test's own."""
+    client = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        yield client.channel()
+    finally:
+        if client.is_open:
+            client.close()
+
+
+def take(url: str, queue: str, count: int, *, timeout_s: float = 10.0) -> list[Received]:
+    """Consume *count* messages from *queue*, or as many as come within the timeout."""
+    received: list[Received] = []
+    deadline_s = time.monotonic() + timeout_s
+    with plain_channel(url) as channel:
+        for method, properties, body in channel.consume(queue, inactivity_timeout=0.02):
+            if method is not None:
+                at_s = time.monotonic()
+                received.append(Received(method.routing_key, properties, body, at_s))
+                channel.basic_ack(method.delivery_tag)
+            if len(received) == count or time.monotonic() > deadline_s:
+                break
+        channel.cancel()
+    return received
+
+
+def wait_until(condition: Any, *, seconds: float = 10.0) -> None:
+    """Poll until *condition* holds."""
+    deadline_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.02)
