@@ -27,7 +27,10 @@ def check(
     version: DelaysVersion,
     may_bind: bool,
 ) -> Iterator[Finding]:
-    """Look at each destination's queue and binding; refuse when not one of them exists."""
+    """Look at each destination's queue and binding.
+
+    Nothing is refused: such rows go to quarantine, and back from there once it is put right.
+    """
     if previews is None:
         yield _finding(Level.NOT_CHECKED, "destinations", "the rows were not looked at")
         return
@@ -37,7 +40,7 @@ def check(
     bound = broker.bound_names(version)
     if rows and len(unknown) == len(rows):
         yield _finding(
-            Level.REFUSED,
+            Level.WARNING,
             "destinations",
             f"none of the {len(rows)} destinations has a queue on this broker",
             "is this the right broker and virtual host?",

@@ -1,6 +1,7 @@
 """Do messages hang in a level because their target is missing?
 
-Version 2 tries again for ever; from 32 on, others behind them hang as well.
+Version 2 tries again for ever; once 32 hang, others behind them hang as well. One look cannot
+tell them from messages that are just being passed on, so this check warns and never refuses.
 Source: reference ``native-delays.md`` section 5.3 (measured).
 """
 
@@ -19,20 +20,20 @@ FREEZING: Final = 32
 
 
 def check(broker: BrokerFacts, *, version: DelaysVersion) -> Iterator[Finding]:
-    """Warn of messages that hang; refuse where a level stands still for everyone."""
+    """Warn of messages that are not passed on, above all where they may block a level."""
     stuck = broker.stuck(version)
     if isinstance(stuck, NotChecked):
         yield Finding(check=NAME, level=Level.NOT_CHECKED, subject="levels", text=stuck.reason)
         return
     for level, count in sorted(stuck.items()):
-        is_frozen = count >= FREEZING
+        may_freeze = count >= FREEZING
         yield Finding(
             check=NAME,
-            level=Level.REFUSED if is_frozen else Level.WARNING,
+            level=Level.WARNING,
             subject=level_name(version, level),
-            text=f"{count} expired messages have no target"
-            + ("; the level stands still for every endpoint" if is_frozen else ""),
-            remedy="find and bind the missing destination",
+            text=f"{count} expired messages are not passed on yet"
+            + ("; if they stay, the level stands still for every endpoint" if may_freeze else ""),
+            remedy="look again; if they stay, find and bind the missing destination",
         )
     if not stuck:
         yield Finding(check=NAME, level=Level.OK, subject="levels", text="nothing hangs in them")
