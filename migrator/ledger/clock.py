@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.errors import StoreError, StoreUnavailable
+from migrator.errors import StoreError
 
 RESAMPLE_AFTER_S: Final = 30.0
 _GOOD_ROUND_TRIP_S: Final = 0.25
@@ -54,7 +54,7 @@ class DatabaseClock:
         elif self._monotonic() - self._sample[1] > RESAMPLE_AFTER_S:
             try:
                 self._sample = self._best_sample()
-            except StoreUnavailable:
+            except StoreError:
                 # what the caller does next meets the same outage and reports it; the monotonic
                 # clock drifts by microseconds until then
                 sampled_at, mark = self._sample

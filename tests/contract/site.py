@@ -17,11 +17,12 @@ from sqlalchemy import Connection, Engine, text
 from migrator.database.engine import open_engine, writing
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane, RunId
+from migrator.errors import LedgerCloned
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.books import SqlBooks
-from migrator.ledger.identity import check_identity
+from migrator.ledger.identity import adopt, check_identity
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.migrations import upgrade
+from migrator.ledger.migrations import current, upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.runs import SqlRuns
@@ -81,17 +82,24 @@ class Site:
     def __post_init__(self) -> None:
         """Build everything wiring would build."""
         self.tables: LedgerTables = build_tables(names_for(self.engine))
-        upgrade(self.engine, self.tables)
+        if current(self.engine, self.tables) is None:
+            upgrade(self.engine, self.tables)
         options = SqlOptions(schema=self.schema, placements=self.placements)
         self.store = SqlStore(self.engine, self.tables, options)
         self.claims = SqlClaims(self.engine, self.tables, self.store)
-        self.ledger_id = check_identity(self.engine, self.tables)
+        self.ledger_id = self._identify()
         self.leases = SqlLeases(self.engine, self.tables, self.ledger_id)
         self.batches = SqlBatches(self.engine, self.tables)
         self.runs = SqlRuns(self.engine, self.tables, actor="test", version="0")
         self.books = SqlBooks(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.upkeep = SqlUpkeep(self.engine, self.tables)
+
+    def _identify(self) -> str:
+        try:
+            return check_identity(self.engine, self.tables)
+        except LedgerCloned:  # a copy of the template
+            return adopt(self.engine, self.tables)
 
     @property
     def is_sqlite(self) -> bool:

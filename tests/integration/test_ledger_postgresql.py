@@ -1,0 +1,95 @@
+"""What only a server with several databases and users shows about the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dev.servers import PostgresServer
+from migrator.database.engine import open_engine
+from migrator.domain.states import BatchState, Event
+from migrator.errors import LedgerCloned, LedgerMissing
+from migrator.ledger.facts import SqlLedgerFacts
+from migrator.ledger.identity import adopt, check_identity
+from migrator.ledger.names import names_for
+from migrator.ledger.tables import build_tables
+from tests.contract.site import Site, hours
+
+
+@pytest.fixture
+def site(database: str) -> Iterator[Site]:
+    """A PostgreSQL database with a ledger."""
+    engine = open_engine(database)
+    yield Site(engine=engine)
+    engine.dispose()
+
+
+def test_a_cloned_database_is_refused_until_adopted(
+    site: Site, postgres_server: PostgresServer
+) -> None:
+    """A clone must not use the original's queues; adopted, it has its own and knows its doubts."""
+    lease = site.lease()
+    endpoint = site.create(hours(4))
+    claimed = site.claim(endpoint, lease, max_rows=2).batch
+    staged = site.claim(endpoint, lease).batch
+    site.batches.advance(staged, Event.BEGIN_STAGING, lease)
+    site.engine.dispose()
+    clone = postgres_server.create_database(template=str(site.engine.url.database))
+    engine = open_engine(postgres_server.url(clone))
+    tables = build_tables(names_for(engine))
+    with pytest.raises(LedgerCloned, match="db adopt"):
+        SqlLedgerFacts(engine, tables).verify()
+    new_id = adopt(engine, tables)
+    assert new_id != site.ledger_id
+    assert check_identity(engine, tables) == new_id
+    copy = Site(engine=engine)
+    states = {
+        batch.id: found.state
+        for batch in (claimed, staged)
+        if (found := copy.batches.find(batch.id))
+    }
+    assert states == {claimed.id: BatchState.CLAIMED, staged.id: BatchState.DOUBTFUL}
+    assert copy.leases.holders() == []
+    assert check_identity(site.engine, site.tables) == site.ledger_id
+    engine.dispose()
+    postgres_server.drop_database(clone)
+
+
+def test_a_database_without_ledger_says_what_to_do(database: str) -> None:
+    """The remedy is in the message."""
+    engine = open_engine(database)
+    with pytest.raises(LedgerMissing, match="migrator db upgrade"):
+        SqlLedgerFacts(engine, build_tables(names_for(engine))).verify()
+    engine.dispose()
+
+
+def test_one_of_many_gets_a_free_lane(site: Site) -> None:
+    """However many ask at once for a lane nobody ever had, one gets it."""
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: _try(site, n), range(8)))
+    assert sum(found) == 1
+
+
+def _try(site: Site, number: int) -> bool:
+    try:
+        site.lease(5, f"owner {number}")
+    except AssertionError:
+        return False
+    return True
+
+
+def test_sessions_are_prepared(site: Site) -> None:
+    """Time zone, time limits and name of every session."""
+    wanted = {
+        "TimeZone": "UTC",
+        "lock_timeout": "5s",
+        "statement_timeout": "1min",
+        "application_name": "migrator",
+        "jit": "off",
+        "synchronous_commit": "on",
+    }
+    with site.engine.connect() as connection:
+        found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in wanted}
+    assert found == wanted

@@ -1,0 +1,237 @@
+"""Claims next to others who use the same table, on a real PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from migrator.database.engine import open_engine, writing
+from migrator.database.failures import translating
+from migrator.domain.timeouts import Lane
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.ledger.grants import grants
+from migrator.ledger.names import quoted
+from migrator.stores.legacy_table import parse_source
+from migrator.stores.seeding import Invention, insert_rows, invent
+from tests.contract.site import NOW, Site, hours, locked, timeout_id
+
+
+@pytest.fixture
+def site(database: str) -> Iterator[Site]:
+    """A PostgreSQL database with a ledger."""
+    engine = open_engine(database)
+    yield Site(engine=engine)
+    engine.dispose()
+
+
+def test_two_claimers_share_no_row_and_together_take_all(site: Site) -> None:
+    """Two lanes at once, small batches, nothing twice and nothing left."""
+    endpoint = site.create(hours(400))
+    run = site.run(endpoint)
+
+    def work(lane: int) -> list[str]:
+        lease, found = site.lease(lane, f"owner {lane}"), []
+        while claim := site.claims.claim(
+            site.request(endpoint, lease, run=run, max_rows=7, due_until=NOW + timedelta(days=99))
+        ):
+            found += site.ids(claim)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(work, (0, 1))
+    assert sorted(first + second) == [timeout_id(n) for n in range(400)]
+    assert first
+    assert second
+    assert site.legacy_rows() == []
+
+
+def test_claim_skips_rows_a_timeout_manager_is_deleting(site: Site) -> None:
+    """A row locked by a running delete is left to it, without waiting."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    with writing(site.engine) as manager:
+        locked(manager, site.quoted(), timeout_id(0))
+        claim = site.claim(endpoint, lease)
+    assert site.ids(claim) == [timeout_id(1), timeout_id(2)]
+    assert site.legacy_rows() == []
+
+
+def test_a_row_the_timeout_manager_gave_back_is_claimed_later(site: Site) -> None:
+    """A delete that was rolled back leaves a row behind the cursor, for a claim from the start."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    with site.engine.connect() as manager:
+        locked(manager, site.quoted(), timeout_id(0))
+        site.claim(endpoint, lease)
+        manager.rollback()
+    assert site.ids(site.claim(endpoint, lease)) == [timeout_id(0)]
+
+
+def test_an_operators_edit_under_way_is_not_overwritten(site: Site) -> None:
+    """A row whose due time is being changed is skipped, then claimed with the new one."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    with writing(site.engine) as operator:
+        operator.execute(text(f'UPDATE {site.quoted()} SET "Time" = "Time" + interval \'1 hour\''))
+        assert site.claims.claim(site.request(endpoint, lease)) is None
+    claim = site.claim(endpoint, lease)
+    assert claim.cursor.due_at == NOW + timedelta(hours=2)
+
+
+def test_renewing_does_not_wait_for_a_claim(site: Site) -> None:
+    """A slow claim never costs its owner the lane."""
+    lease = site.lease()
+    with writing(site.engine) as claiming:
+        site.claims._hold_lease(claiming, lease)
+        site.leases.renew(lease, timedelta(minutes=1), doing="claiming")
+
+
+def test_taking_a_lane_over_waits_for_a_claim_under_way(site: Site) -> None:
+    """The batch of a late claim belongs to the new owner, never to nobody."""
+    endpoint = site.create(hours(3))
+    old = site.leases.acquire(Lane(0), "old", timedelta(seconds=-1))
+    assert old is not None
+    with ThreadPoolExecutor(1) as pool:
+        with writing(site.engine) as claiming:
+            site.claims._hold_lease(claiming, old)
+            taking = pool.submit(site.lease, 0, "new")
+            request = site.request(endpoint, old, run=site.run(endpoint))
+            legacy = site.store.legacy_table(endpoint.source)
+            assert site.claims.claim_within(claiming, legacy, request) is not None
+            assert not taking.done()
+        new = taking.result(timeout=10)
+    (adopted,) = site.batches.open_batches(new)
+    assert adopted.size == 3
+
+
+def test_no_transaction_is_open_between_calls(site: Site) -> None:
+    """Nothing we did keeps a lock or holds vacuum back."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    claim = site.claim(endpoint, lease)
+    site.batches.rows(claim.batch)
+    site.claims.claim(site.request(endpoint, lease))
+    next(iter(site.store.survey(endpoint)), None)
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND state LIKE 'idle in%' AND pid <> pg_backend_pid()"
+    )
+    with site.engine.connect() as connection:
+        assert connection.execute(query).scalar_one() == 0
+
+
+def test_another_schema(database: str) -> None:
+    """The legacy tables may be in any schema; its name may need quotes."""
+    engine = open_engine(database)
+    with writing(engine) as connection:
+        connection.execute(text('CREATE SCHEMA "Sales EU.x"'))
+    site = Site(engine=engine, schema="Sales EU.x")
+    rows = hours(2)
+    site.create(rows)
+    endpoint, lease = site.store.find("Sales.Orders"), site.lease()
+    assert parse_source(endpoint.source) == ("Sales EU.x", "Sales_Orders_TimeoutData")
+    site.claims.release(site.claim(endpoint, lease).batch, lease)
+    assert site.legacy_rows() == rows
+    engine.dispose()
+
+
+@pytest.fixture
+def role(site: Site) -> Iterator[str]:
+    """A login role without any rights."""
+    name = "daemon of test"
+    site.execute(f"CREATE ROLE {quoted(name)} LOGIN")
+    yield name
+    site.execute(f"DROP OWNED BY {quoted(name)}")
+    site.execute(f"DROP ROLE {quoted(name)}")
+
+
+def _as_role(site: Site, role: str) -> Site:
+    return Site(engine=open_engine(site.engine.url.set(username=role)))
+
+
+def _grant(site: Site, role: str) -> None:
+    for statement in grants(site.tables.names, role, [parse_source(site.source)]).splitlines():
+        site.execute(statement)
+
+
+def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
+    """A user with them can do everything a daemon and an operator do."""
+    endpoint = site.create(hours(3))
+    _grant(site, role)
+    limited = _as_role(site, role)
+    limited.store.trial_claim(endpoint)
+    lease = limited.lease()
+    claim = limited.claim(endpoint, lease)
+    assert limited.claims.release(claim.batch, lease) == 3
+    limited.books.progress()
+    limited.upkeep.purge(before=NOW + timedelta(days=9999))
+    limited.leases.surrender(lease)
+    limited.engine.dispose()
+    assert len(site.legacy_rows()) == 3
+
+
+@pytest.mark.parametrize("right", ["DELETE", "INSERT"])
+def test_a_trial_claim_names_the_missing_right(site: Site, role: str, right: str) -> None:
+    """Preflight says what to grant, and changes nothing."""
+    endpoint = site.create(hours(3))
+    _grant(site, role)
+    site.execute(f"REVOKE {right} ON {site.quoted()} FROM {quoted(role)}")
+    limited = _as_role(site, role)
+    with pytest.raises(StoreError, match=f"lacks {right} on public.Sales_Orders_TimeoutData"):
+        limited.store.trial_claim(endpoint)
+    limited.engine.dispose()
+    assert len(site.legacy_rows()) == 3
+
+
+def test_an_unreachable_server_is_unavailable_and_keeps_its_password(site: Site) -> None:
+    """The error says what was tried, never with which password."""
+    engine = open_engine(site.engine.url.set(port=1, username="x", password="hunter2"))
+    refused, look = pytest.raises(StoreUnavailable), translating(StoreError, doing="a look")
+    with refused as caught, look, engine.connect():
+        pass
+    assert "a look" in str(caught.value)
+    assert "hunter2" not in f"{caught.value} {caught.value.__cause__}"
+    engine.dispose()
+
+
+def test_a_lock_held_for_too_long_is_unavailable(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for a lock ends, and trying again later is safe."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    with writing(site.engine) as other:
+        other.execute(text(f"LOCK TABLE {site.quoted()}"))
+        impatient = site.second()
+        with impatient.engine.connect() as connection:
+            connection.execute(text("SET lock_timeout = 100"))
+            connection.commit()
+            look = translating(StoreError, doing="a look")
+            with pytest.raises(StoreUnavailable, match="lock timeout"), look:
+                connection.execute(text(f"SELECT 1 FROM {site.quoted()}"))
+        impatient.engine.dispose()
+    assert site.claim(endpoint, lease).batch.size == 1
+
+
+def test_claims_use_the_time_index_without_statistics(site: Site) -> None:
+    """A table nobody analysed is not read as a whole for every batch."""
+    endpoint, lease = site.create(), site.lease()
+    what = Invention(
+        endpoint="Sales.Orders",
+        count=5000,
+        due_from=NOW,
+        due_until=NOW + timedelta(days=5),
+        destinations=("Billing",),
+    )
+    insert_rows(site.engine, site.source, invent(what))
+    request = site.request(endpoint, lease, cursor=site.claim(endpoint, lease).cursor)
+    mover, legacy = site.claims._mover, site.store.legacy_table(endpoint.source)
+    statement = mover.statement(legacy, request, 1)  # type: ignore[attr-defined]
+    with writing(site.engine) as connection:
+        connection.execute(mover._SETTINGS)  # type: ignore[attr-defined]
+        compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})
+        plan = "\n".join(
+            row[0] for row in connection.execute(text(f"EXPLAIN {compiled}".replace(":", r"\:")))
+        )
+    assert 'Index Scan using "Sales_Orders_TimeoutData_TimeIdx"' in plan
+    assert "Seq Scan" not in plan
+    assert "using timeout_open" in plan

@@ -1,0 +1,128 @@
+"""The migrations lead to exactly the tables the program works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, text
+
+from migrator.database.engine import open_engine, writing
+from migrator.errors import LedgerError, LedgerMissing
+from migrator.ledger.identity import check_identity
+from migrator.ledger.migrations import check_head, current, head, sql, upgrade
+from migrator.ledger.names import DEFAULT_SCHEMA, names_for
+from migrator.ledger.tables import LedgerTables, build_tables
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An empty database of each kind."""
+    is_sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/x.db" if is_sqlite else request.getfixturevalue("database")
+    found = open_engine(url)
+    yield found
+    found.dispose()
+
+
+@pytest.fixture(params=[DEFAULT_SCHEMA, "Other ledger"])
+def tables(request: pytest.FixtureRequest, engine: Engine) -> LedgerTables:
+    """The ledger's tables, in the default schema and in another one."""
+    return build_tables(names_for(engine, request.param))
+
+
+def _differences(engine: Engine, tables: LedgerTables) -> list[object]:
+    own = tables.names.schema
+
+    def is_ours(name: str | None, kind: str, parents: object) -> bool:
+        del parents
+        if kind == "schema":
+            return name == own
+        return kind != "table" or not str(name).endswith("alembic_version")
+
+    options = {"include_schemas": own is not None, "include_name": is_ours, "compare_type": True}
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=options)
+        return list(compare_metadata(context, tables.metadata))
+
+
+def test_upgrade_from_nothing_equals_the_tables(engine: Engine, tables: LedgerTables) -> None:
+    """Columns, types, keys and indexes are the same."""
+    upgrade(engine, tables)
+    assert _differences(engine, tables) == []
+    assert current(engine, tables) == head()
+    check_head(engine, tables)
+
+
+def test_upgrading_twice_is_harmless(engine: Engine, tables: LedgerTables) -> None:
+    """The ledger keeps its id."""
+    upgrade(engine, tables)
+    ledger_id = check_identity(engine, tables)
+    upgrade(engine, tables)
+    assert check_identity(engine, tables) == ledger_id
+
+
+def test_two_upgrades_at_once_are_harmless(engine: Engine) -> None:
+    """The second waits for the first and finds nothing to do."""
+    tables = build_tables(names_for(engine))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: upgrade(engine, tables), range(2)))
+    check_head(engine, tables)
+    assert check_identity(engine, tables)
+
+
+def test_a_missing_ledger_names_the_remedy(engine: Engine, tables: LedgerTables) -> None:
+    """Nothing is created on the way."""
+    assert current(engine, tables) is None
+    with pytest.raises(LedgerMissing, match="migrator db upgrade"):
+        check_head(engine, tables)
+    assert current(engine, tables) is None
+
+
+@pytest.mark.parametrize(("version", "remedy"), [("9999", "newer"), ("0000", "db upgrade")])
+def test_another_version_is_refused(engine: Engine, version: str, remedy: str) -> None:
+    """Older and newer ledgers want different things from the operator."""
+    tables = build_tables(names_for(engine))
+    upgrade(engine, tables)
+    table = (
+        "migrator_alembic_version" if tables.names.schema is None else "migrator.alembic_version"
+    )
+    with writing(engine) as connection:
+        connection.execute(text(f"UPDATE {table} SET version_num = '{version}'"))
+    with pytest.raises(LedgerMissing, match=remedy):
+        check_head(engine, tables)
+
+
+def test_a_failed_upgrade_leaves_nothing_behind(database: str) -> None:
+    """An obstacle in the way of the last view rolls everything back."""
+    engine = open_engine(database)
+    tables = build_tables(names_for(engine))
+    with writing(engine) as connection:
+        connection.execute(text("CREATE SCHEMA migrator"))
+        connection.execute(text("CREATE TABLE migrator.progress (x integer)"))
+    with pytest.raises(LedgerError, match="upgrading the ledger"):
+        upgrade(engine, tables)
+    assert current(engine, tables) is None
+    engine.dispose()
+
+
+@pytest.mark.parametrize("schema", [DEFAULT_SCHEMA, "Other ledger"])
+def test_the_printed_sql_builds_the_same_ledger(database: str, schema: str) -> None:
+    """A DBA who runs it gets what ``upgrade`` makes; the first upgrade then only adds the id."""
+    engine = open_engine(database)
+    tables = build_tables(names_for(engine, schema))
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.autocommit = True
+        driver.execute(sql("postgresql", schema))
+        driver.autocommit = False
+    assert _differences(engine, tables) == []
+    check_head(engine, tables)
+    upgrade(engine, tables)
+    assert check_identity(engine, tables)
+    engine.dispose()

@@ -1,0 +1,146 @@
+"""The pieces under stores and ledger: times, transactions, failures."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import literal, select, text
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from migrator.database.engine import open_engine, reading, writing
+from migrator.database.failures import is_passing, retrying, translating
+from migrator.database.types import UtcDateTime, byte_length, database_now
+from migrator.errors import LedgerError, StoreError, StoreUnavailable
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_naive_datetimes_are_refused() -> None:
+    """A time without a zone is never guessed."""
+    with pytest.raises(ValueError, match="naive"):
+        UtcDateTime().process_bind_param(datetime(2026, 3, 1), sqlite.dialect())  # noqa: DTZ001 - the point
+
+
+def test_times_are_stored_in_utc() -> None:
+    """Other zones are converted, and SQLite gets text that compares like time."""
+    warsaw = NOON.astimezone(timezone(timedelta(hours=1)))
+    assert (
+        UtcDateTime().process_bind_param(warsaw, sqlite.dialect()) == "2026-03-01 12:00:00.000000"
+    )
+    bound = UtcDateTime(with_zone=False).process_bind_param(warsaw, postgresql.dialect())
+    assert bound == datetime(2026, 3, 1, 12)  # noqa: DTZ001 - what a column without zone wants
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["2026-03-01 12:00:00", "2026-03-01 12:00:00.000", NOON, datetime(2026, 3, 1, 12)],  # noqa: DTZ001 - as drivers return it
+)
+def test_times_are_read_as_utc(stored: object) -> None:
+    """Whatever the driver returns."""
+    assert UtcDateTime().process_result_value(stored, sqlite.dialect()) == NOON
+
+
+def test_sqlite_tells_time_and_bytes(tmp_path: Path) -> None:
+    """The two functions each dialect has its own way for."""
+    engine = open_engine(f"sqlite:///{tmp_path}/x.db")
+    with reading(engine) as connection:
+        now = connection.execute(select(database_now())).scalar_one()
+        sizes = connection.execute(
+            select(byte_length(literal("aä")), byte_length(literal(None)))
+        ).one()
+    engine.dispose()
+    assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)
+    assert tuple(sizes) == (3, 0)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    """Whatever ends the block but its end rolls back, tables included."""
+    engine = open_engine(f"sqlite:///{tmp_path}/x.db")
+
+    def fail_half_way() -> None:
+        with writing(engine) as connection:
+            connection.execute(text("CREATE TABLE a (x integer)"))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_half_way()
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar_one() == 0
+    engine.dispose()
+
+
+def _driver_error(cause: Exception, *, is_lost: bool = False) -> DBAPIError:
+    return OperationalError("SELECT 1", {}, cause, connection_invalidated=is_lost)
+
+
+def _sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError("x")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "passing"),
+    [
+        (psycopg.errors.DeadlockDetected("x"), True),
+        (psycopg.errors.LockNotAvailable("x"), True),
+        (psycopg.errors.QueryCanceled("x"), True),
+        (psycopg.errors.AdminShutdown("x"), True),
+        (psycopg.errors.DiskFull("x"), True),
+        (psycopg.OperationalError("connection refused"), True),
+        (psycopg.errors.InsufficientPrivilege("x"), False),
+        (psycopg.errors.UndefinedTable("x"), False),
+        (psycopg.errors.UniqueViolation("x"), False),
+        (_sqlite_error(sqlite3.SQLITE_BUSY), True),
+        (_sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), True),
+        (_sqlite_error(sqlite3.SQLITE_ERROR), False),
+        (_sqlite_error(sqlite3.SQLITE_READONLY), False),
+    ],
+)
+def test_passing_failures_are_told_from_lasting_ones(cause: Exception, passing: bool) -> None:
+    """What may succeed later is unavailable, the rest is an answer."""
+    error = _driver_error(cause)
+    assert is_passing(error) is passing
+    expected: type[Exception] = StoreUnavailable if passing else LedgerError
+    with pytest.raises(expected, match="a test"), translating(LedgerError, doing="a test"):
+        raise error
+
+
+def test_a_lost_connection_is_passing() -> None:
+    """Whatever the driver called it."""
+    assert is_passing(_driver_error(psycopg.errors.UndefinedTable("x"), is_lost=True))
+
+
+def test_messages_carry_one_line_of_the_cause() -> None:
+    """Details of the server, which may quote a row, stay out."""
+    cause = psycopg.errors.NotNullViolation("null value\nDETAIL: Failing row contains (secret)")
+    with pytest.raises(StoreError) as caught, translating(StoreError, doing="a test"):
+        raise _driver_error(cause)
+    assert "null value" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_calls_are_repeated_only_while_unavailable() -> None:
+    """A few times, then the error comes through; an answer is never asked for twice."""
+    calls: list[int] = []
+
+    def unavailable() -> None:
+        calls.append(1)
+        raise StoreUnavailable("x")
+
+    with pytest.raises(StoreUnavailable):
+        retrying(unavailable)
+    assert len(calls) == 3
+
+    def refused() -> None:
+        calls.append(1)
+        raise LedgerError("x")
+
+    with pytest.raises(LedgerError):
+        retrying(refused)
+    assert len(calls) == 4

@@ -1,0 +1,68 @@
+"""Sources and columns of legacy tables, as values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import DateTime, Integer, LargeBinary, Text, Uuid
+
+from migrator.stores.legacy_table import (
+    COLUMNS,
+    NotATimeoutsTable,
+    build_source,
+    parse_source,
+    timeouts_table,
+)
+
+names = st.text(st.characters(exclude_characters="\0"), min_size=1)
+
+
+def _columns(*, zone: bool = False) -> list[dict[str, object]]:
+    types = {"Id": Uuid(), "SagaId": Uuid(), "State": LargeBinary()}
+    types["Time"] = DateTime(timezone=zone)
+    return [{"name": name, "type": types.get(name, Text())} for name in COLUMNS]
+
+
+@given(st.none() | names, names)
+def test_a_source_names_exactly_one_table(schema: str | None, table: str) -> None:
+    """Whatever is in the names, parsing gives back what was built."""
+    assert parse_source(build_source(schema, table)) == (schema, table)
+
+
+def test_plain_names_stay_readable() -> None:
+    """The usual source is just schema and table with a dot."""
+    assert build_source("public", "Sales Orders_TimeoutData") == "public.Sales Orders_TimeoutData"
+
+
+@pytest.mark.parametrize("source", ["", ".", "a.b.c", 'a"b', '"a', "a."])
+def test_what_was_not_built_is_refused(source: str) -> None:
+    """A source is never guessed."""
+    with pytest.raises(ValueError, match="names no table"):
+        parse_source(source)
+
+
+def test_all_seven_columns_are_needed() -> None:
+    """The message says which are missing."""
+    with pytest.raises(NotATimeoutsTable, match="Time, PersistenceVersion"):
+        timeouts_table(
+            "public",
+            "X",
+            [c for c in _columns() if c["name"] not in {"Time", "PersistenceVersion"}],
+        )
+
+
+def test_columns_are_found_by_name_in_any_case_and_order() -> None:
+    """Extra columns and another spelling do not matter."""
+    columns = [{"name": str(c["name"]).lower(), "type": c["type"]} for c in _columns()]
+    columns = [{"name": "extra", "type": Integer()}, *reversed(columns)]
+    table = timeouts_table(None, "X", columns).table
+    assert set(table.c.keys()) == set(COLUMNS)
+    assert {column.name for column in table.c} == {name.lower() for name in COLUMNS}
+
+
+@pytest.mark.parametrize("zone", [True, False])
+def test_the_due_column_keeps_its_kind_of_timestamp(zone: bool) -> None:
+    """Comparing across kinds would make the index useless."""
+    column = timeouts_table("public", "X", _columns(zone=zone)).table.c.Time
+    assert column.type.with_zone is zone  # type: ignore[attr-defined]

@@ -1,0 +1,43 @@
+"""The vendor's rules for table names."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.errors import StoreError
+from migrator.ledger.names import ledger_names
+from migrator.ledger.tables import build_tables
+from migrator.stores.moving import mover_for
+from migrator.stores.sql_persistence import default_table, endpoint_of
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "table"),
+    [
+        ("Sales", "Sales_TimeoutData"),
+        ("Sales.Orders-EU", "Sales_Orders-EU_TimeoutData"),
+        ("A..B", "A__B_TimeoutData"),
+    ],
+)
+def test_only_dots_are_replaced(endpoint: str, table: str) -> None:
+    """Everything else stays as it is."""
+    assert default_table(endpoint) == table
+
+
+@pytest.mark.parametrize(
+    ("table", "endpoint"),
+    [
+        ("Sales_Orders_TimeoutData", "Sales_Orders"),
+        ("fooTimeoutData", "foo"),
+        ("TimeoutData", "TimeoutData"),
+    ],
+)
+def test_a_table_shows_its_endpoint(table: str, endpoint: str) -> None:
+    """With underscores where dots were; never empty."""
+    assert endpoint_of(table) == endpoint
+
+
+def test_other_databases_are_refused_by_name() -> None:
+    """The message says which database is not supported."""
+    with pytest.raises(StoreError, match="mysql"):
+        mover_for("mysql", build_tables(ledger_names("mysql")))
