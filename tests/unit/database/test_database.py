@@ -32,7 +32,7 @@ def test_times_are_stored_in_utc() -> None:
     assert (
         UtcDateTime().process_bind_param(warsaw, sqlite.dialect()) == "2026-03-01 12:00:00.000000"
     )
-    bound = UtcDateTime(with_zone=False).process_bind_param(warsaw, postgresql.dialect())
+    bound = UtcDateTime(with_zone=False).process_bind_param(warsaw, registry.load("postgresql")())
     assert bound == datetime(2026, 3, 1, 12)  # noqa: DTZ001 - what a column without zone wants
 
 
