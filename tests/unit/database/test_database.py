@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import literal, select, text
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import registry, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from migrator.database.engine import open_engine, reading, writing
