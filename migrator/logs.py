@@ -22,6 +22,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "batch_recovered": "a batch that an earlier process left was taken up again",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "commit_resolved": "what became of a commit that a crash interrupted is known now",
+    "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "lane_crashed": "a bug ended a lane; the process ends",
     "lane_doubtful": "nobody can tell whether a batch was handed over; its lane stops",
     "lane_gave_up": "a lane kept failing and was given up",
@@ -37,7 +38,12 @@ ACTIONS: Final[Mapping[str, str]] = {
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
 
-_NOISY: Final = {"pika": logging.CRITICAL, "alembic": logging.WARNING, "httpx": logging.WARNING}
+_NOISY: Final = {
+    "alembic": logging.WARNING,
+    "apscheduler": logging.WARNING,
+    "httpx": logging.WARNING,
+    "pika": logging.CRITICAL,
+}
 """Libraries whose lines repeat what we log ourselves, from this level on they are shown."""
 
 

@@ -47,6 +47,7 @@ def write_table(
     """Write a table to stdout; numbers stand on the right."""
     listed = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    table.show_header = any(columns)
     for index, column in enumerate(columns):
         is_number = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")

@@ -14,7 +14,6 @@ import typer
 from migrator.cli.opening import opened
 from migrator.cli.output import plain, say, write_json, write_table, write_text
 from migrator.cli.session import Json, session_of
-from migrator.config.secrets import mask
 from migrator.domain.conversion import Reason
 from migrator.domain.report import QuarantinedRow, QuarantinedTimeout
 from migrator.domain.states import Mode
@@ -224,7 +223,7 @@ def _write_one(found: QuarantinedTimeout) -> None:
         ("detail", row.detail),
     ]
     write_table(("", ""), ((name, None if value is None else str(value)) for name, value in facts))
-    write_text(f"headers:\n{mask(found.headers_text or '')}")
+    write_text(f"headers:\n{found.headers_text or ''}")
     body = found.body or b""
     shown = body[:_BODY_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
     more = f"\n… {len(body) - _BODY_SHOWN_BYTES} bytes more; see export" * (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -60,13 +61,23 @@ def _rolled_back(app: App, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
     for lane, owner in app.leases.holders():
         if is_surely_dead(owner):
             app.leases.evict(lane, owner)
-    return Rollback(
+    rollback = Rollback(
         claims=app.claims,
         leases=app.leases,
         batches=app.batches,
         owner=current_owner(),
         lease_duration=app.plan.lease,
-    ).run(scope, is_dry=is_dry)
+    )
+    done = rollback.run(scope, is_dry=is_dry)
+    if is_dry and scope.run is None:
+        return replace(done, quarantined=_in_quarantine(app, scope))
+    return done
+
+
+def _in_quarantine(app: App, scope: RollbackScope) -> int:
+    if scope.endpoint is not None:
+        return app.books.quarantined([scope.endpoint])
+    return sum(endpoint.quarantined for endpoint in app.books.progress().endpoints)
 
 
 def _show(done: RolledBack, *, is_dry: bool, as_json: bool) -> None:
@@ -83,7 +94,7 @@ def _show(done: RolledBack, *, is_dry: bool, as_json: bool) -> None:
         return
     verb = "would go back" if is_dry else "are back in their tables"
     say(f"{done.rows} rows of {len(done.batches)} batches {verb}")
-    say("quarantined rows would go back, too" if is_dry else f"{done.quarantined} quarantined rows")
+    say(f"{done.quarantined} rows in quarantine {verb}")
     if done.untouched:
         listed = ", ".join(map(str, done.untouched))
         say(f"batches {listed} may have reached the broker; `migrator run --once` settles them")

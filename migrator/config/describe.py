@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path as FilePath
 
 from pydantic import BaseModel, SecretStr
 
@@ -88,8 +87,4 @@ def _plain(value: object) -> Plain:
         return shown if MASK in shown else MASK
     if isinstance(value, timedelta):
         return build_duration(value)
-    if isinstance(value, FilePath):
-        return str(value)
-    if value is None or isinstance(value, str | int | dict):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, int | dict) else str(value)

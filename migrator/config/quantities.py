@@ -16,8 +16,8 @@ _UNITS: Final = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_PART: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d|w)")
-_SIZE: Final = re.compile(r"(\d{1,15})\s*(KiB|MiB|GiB|)")
+_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KiB|MiB|GiB|)")
 _SIZE_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -42,7 +42,8 @@ def build_duration(span: timedelta) -> str:
     for unit in ("d", "h", "m", "s"):
         if span and span % _UNITS[unit] == timedelta(0):
             return f"{span // _UNITS[unit]}{unit}"
-    return f"{span / _UNITS['ms']:g}ms" if span else "0s"
+    ms = f"{span / _UNITS['ms']:.3f}".rstrip("0").rstrip(".")
+    return f"{ms}ms" if span else "0s"
 
 
 def parse_size(text: str) -> int:

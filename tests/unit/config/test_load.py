@@ -1,0 +1,229 @@
+"""Tests of ``migrator.config.load``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from migrator.config import Loaded, load
+from migrator.config.sources import Option
+from migrator.domain.states import Mode
+from migrator.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A settings file to write to."""
+    return tmp_path / "migrator.toml"
+
+
+def loaded(file: Path | None = None, *options: Option, **environ: str) -> Loaded:
+    """Load with an environment of the test's own."""
+    return load(file=file, options=options, environ=environ)
+
+
+def complaint(file: Path | None = None, *options: Option, **environ: str) -> str:
+    """Return what loading complains about; it must complain."""
+    with pytest.raises(ConfigError) as caught:
+        loaded(file, *options, **environ)
+    return str(caught.value)
+
+
+def test_nothing_set_means_the_documented_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staged, a thousand rows, one lane, a minute's cutoff, 20 s leases."""
+    monkeypatch.chdir(tmp_path)
+    settings = loaded().settings
+    handover = settings.handover
+    assert (handover.mode, handover.batch_size, handover.lanes) == (Mode.STAGED, 1000, 1)
+    assert (handover.cutoff, handover.horizon) == (timedelta(minutes=1), None)
+    assert handover.lease == timedelta(seconds=20)
+    assert (settings.store.url, settings.endpoints) == (None, ())
+
+
+def test_options_win_over_environment_over_file_over_defaults(file: Path) -> None:
+    """And each value knows where it came from."""
+    file.write_text("[handover]\nlanes = 2\nbatch_size = 20\nwindow = 200\n")
+    found = loaded(
+        file,
+        Option(("handover", "lanes"), 4, "--lanes"),
+        MIGRATOR_HANDOVER__LANES="3",
+        MIGRATOR_HANDOVER__BATCH_SIZE="30",
+    )
+    handover = found.settings.handover
+    assert (handover.lanes, handover.batch_size, handover.window) == (4, 30, 200)
+    keys = ("lanes", "batch_size", "window", "cutoff")
+    assert [found.origin(("handover", key)).text for key in keys] == [
+        "option --lanes",
+        "env MIGRATOR_HANDOVER__BATCH_SIZE",
+        f"file {file}",
+        "default",
+    ]
+
+
+def test_a_file_in_the_working_folder_is_found(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, unless another one is named."""
+    file.write_text("[handover]\nlanes = 2\n")
+    monkeypatch.chdir(file.parent)
+    assert loaded().settings.handover.lanes == 2
+
+
+def test_the_environment_may_name_the_file(file: Path) -> None:
+    """MIGRATOR_CONFIG is the twin of --config."""
+    file.write_text("[handover]\nlanes = 2\n")
+    assert loaded(MIGRATOR_CONFIG=str(file)).file == file
+
+
+def test_an_empty_horizon_is_the_longest_delay(file: Path) -> None:
+    """As the design's example writes it."""
+    file.write_text('[handover]\nhorizon = ""\n')
+    assert loaded(file).settings.handover.horizon is None
+    assert loaded(file, MIGRATOR_HANDOVER__HORIZON="30d").settings.handover.horizon == timedelta(30)
+
+
+def test_all_problems_are_reported_at_once(file: Path) -> None:
+    """Each with its key, its origin and what is allowed."""
+    file.write_text(
+        '[store]\nknd = "sql"\n[broker]\ndelays = "v3"\ntls = 4\n'
+        '[handover]\nlease = "15s"\ncutoff = 5\nwindow = 70000\n'
+        '[[endpoints]]\nname = "Sales"\nmode = "forward"\ntabel = "x"\n[[endpoints]]\n'
+    )
+    text = complaint(
+        file,
+        Option(("handover", "mode"), "fast", "--mode"),
+        MIGRATOR_STORE_URL="x",
+        MIGRATOR_HANDOVER__LANES="many",
+        MIGRATOR_HANDOVER__DESTINATION_MAP="{bad",
+    )
+    assert text.splitlines() == [
+        "13 wrong settings:",
+        "  MIGRATOR_STORE_URL (environment): unknown key; did you mean MIGRATOR_STORE__URL?",
+        f"  store.knd (file {file}): unknown key; did you mean store.kind?",
+        f"  broker.delays = 'v3' (file {file}): must be v1 or v2",
+        f"  broker.tls = 4 (file {file}): must be a table",
+        "  handover.mode = 'fast' (option --mode): must be staged or direct",
+        "  handover.lanes = 'many' (env MIGRATOR_HANDOVER__LANES): must be a valid integer",
+        f'  handover.cutoff = 5 (file {file}): must be a duration in quotes, such as "30s" or "1m"',
+        f"  handover.window = 70000 (file {file}): must be less than or equal to 65535",
+        f"  handover.lease = '15s' (file {file}): must be longer than 15s",
+        "  handover.destination_map = '{bad' (env MIGRATOR_HANDOVER__DESTINATION_MAP): "
+        "must be a table",
+        f"  endpoints[0].mode = 'forward' (file {file}): forward is not in this version; "
+        "must be migrate",
+        f"  endpoints[0].tabel (file {file}): unknown key; did you mean endpoints[0].table?",
+        f"  endpoints[1].name (file {file}): must be given",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('[store]\nkind = "ravendb"', "ravendb is not in this version; must be sql"),
+        ('[store]\nkind = "mongo"', "must be sql"),
+        ('[handover]\nhorizon = "10000d"', "must be at most 268435455s"),
+        ('[handover]\nhorizon = "0s"', "must be longer than 0s"),
+        ('[handover.destination_map]\nA = " "', "must map one queue name to another"),
+        ('[broker.tls]\ncert_file = "c.pem"', "must have both cert_file and key_file, or neither"),
+        ('[[endpoints]]\nname = "A"\ntable = "t"\ntable_prefix = "p"', "not both"),
+        ('[[endpoints]]\nname = "A"\n[[endpoints]]\nname = "A"', "repeated: A"),
+        ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
+        ("[broker]\nmax_message_bytes = 0", "must be greater than or equal to 1"),
+        ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),
+        ("[log]\nlevel = 5", "must be debug, info, warning or error"),
+    ],
+)
+def test_a_single_problem_is_a_single_line(file: Path, content: str, expected: str) -> None:
+    """It says what is allowed."""
+    file.write_text(content)
+    text = complaint(file).replace(str(file), "FILE")
+    assert expected in text
+    assert text.startswith("wrong setting: ")
+    assert "\n" not in text
+
+
+def test_a_missing_file_that_was_named_is_a_problem(tmp_path: Path) -> None:
+    """Silently using defaults instead would be worse."""
+    assert "cannot be read: No such file" in complaint(tmp_path / "absent.toml")
+
+
+# ── secrets ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_secret_is_read_from_a_file_beside_the_settings(file: Path) -> None:
+    """And its origin is that file."""
+    (file.parent / "url").write_text("amqp://a:b@c\n")
+    file.write_text('[broker]\nurl_file = "url"\n')
+    found = loaded(file)
+    assert found.settings.broker.url is not None
+    assert found.settings.broker.url.get_secret_value() == "amqp://a:b@c"
+    assert found.origin(("broker", "url")).text == f"file {file.parent / 'url'}"
+
+
+def test_a_systemd_credential_is_found_by_its_bare_name(file: Path, tmp_path: Path) -> None:
+    """In $CREDENTIALS_DIRECTORY."""
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "store-url").write_text("postgresql://a:b@c/d")
+    file.write_text('[store]\nurl_file = "store-url"\n')
+    url = loaded(file, CREDENTIALS_DIRECTORY=str(folder)).settings.store.url
+    assert url is not None
+    assert url.get_secret_value() == "postgresql://a:b@c/d"
+
+
+def test_a_stronger_url_makes_a_file_moot(file: Path) -> None:
+    """The file is not even looked for."""
+    file.write_text('[store]\nurl_file = "absent"\n')
+    url = loaded(file, MIGRATOR_STORE__URL="x").settings.store.url
+    assert url is not None
+    assert url.get_secret_value() == "x"
+
+
+def test_a_stronger_file_wins_over_a_url(file: Path, tmp_path: Path) -> None:
+    """The environment's url_file beats the file's url."""
+    (tmp_path / "secret").write_text("new")
+    file.write_text('[store]\nurl = "old"\n')
+    url = loaded(file, MIGRATOR_STORE__URL_FILE=str(tmp_path / "secret")).settings.store.url
+    assert url is not None
+    assert url.get_secret_value() == "new"
+
+
+def test_url_and_file_in_one_source_contradict(file: Path) -> None:
+    """Nobody could say which is meant."""
+    file.write_text('[store]\nurl = "a"\nurl_file = "b"\n')
+    assert "store.url is set as well" in complaint(file)
+
+
+def test_a_missing_secret_file_is_a_problem(file: Path) -> None:
+    """With the path that was looked for."""
+    file.write_text('[broker]\nmanagement_url_file = "absent"\n')
+    assert f"{file.parent / 'absent'} cannot be read" in complaint(file)
+
+
+def test_no_complaint_shows_a_secret(file: Path) -> None:
+    """Not even one in the wrong place or of the wrong type."""
+    secret = "swordfish"
+    file.write_text(
+        f'[store]\nurl = ["{secret}"]\nkind = "amqp://a:{secret}@b"\n[broker]\nurl = 5\n'
+    )
+    text = complaint(file)
+    assert secret not in text
+    assert "store.url (file" in text
+    assert "broker.url (file" in text
+
+
+def test_long_values_are_cut(file: Path) -> None:
+    """A complaint stays readable."""
+    file.write_text(f'[handover]\nlanes = "{"9" * 5000}x"\n')
+    assert len(complaint(file)) < 300
+
+
+def test_settings_are_frozen(tmp_path: Path) -> None:
+    """Parts may keep them without fear."""
+    settings = loaded(MIGRATOR_HANDOVER__LANES="2").settings
+    with pytest.raises(ValueError, match="frozen"):
+        settings.handover.lanes = 3
+    with pytest.raises(ValueError, match="frozen"):
+        settings.endpoints = ()

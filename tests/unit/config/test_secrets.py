@@ -1,0 +1,113 @@
+"""Tests of ``migrator.config.secrets``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from migrator.config.secrets import mask, read_secret, required_secret, secret_path
+from migrator.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("amqp://guest:swordfish@localhost:5672/%2F", "amqp://guest:***@localhost:5672/%2F"),
+        ("postgresql+psycopg://nsb:p@ss/w:rd@db/sales", "postgresql+psycopg://nsb:***@db/sales"),
+        (
+            "host=db;username=nsb;password=swordfish;port=1",
+            "host=db;username=nsb;password=***;port=1",
+        ),
+        ("Password = 'sword;fish' host=db", "Password = *** host=db"),
+        ("certPassphrase=swordfish", "certPassphrase=***"),
+        (
+            "postgresql://db/x?user=a&password=swordfish&b=c",
+            "postgresql://db/x?user=a&password=***&b=c",
+        ),
+        (
+            "cannot reach amqp://a:b@c, then x://d:e@f",
+            "cannot reach amqp://a:***@c, then x://d:***@f",
+        ),
+        ("http://:swordfish@host", "http://:***@host"),
+        ("amqp://localhost", "amqp://localhost"),
+        ("time 10:00 user@example.org", "time 10:00 user@example.org"),
+        ("sqlite:////var/lib/legacy.db", "sqlite:////var/lib/legacy.db"),
+        ("", ""),
+    ],
+)
+def test_passwords_are_masked(text: str, expected: str) -> None:
+    """In URLs and in key=value pairs, wherever in a text; the rest stays readable."""
+    assert mask(text) == expected
+
+
+@given(
+    password=st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=6),
+    prefix=st.sampled_from(["cannot reach ", ""]),
+)
+def test_no_password_of_a_url_survives(password: str, prefix: str) -> None:
+    """Not even one that should have been percent-encoded."""
+    assert password not in mask(f"{prefix}amqp://q:{password}@ho/vh").replace(
+        "amqp://q:***@ho/vh", ""
+    )
+
+
+def test_a_required_secret_is_returned_in_plain() -> None:
+    """Whoever connects needs it."""
+    assert required_secret(SecretStr("x"), key="store.url", option="--store-url") == "x"
+
+
+@pytest.mark.parametrize("value", [None, SecretStr("")])
+def test_a_missing_secret_names_every_way_to_set_it(value: SecretStr | None) -> None:
+    """File, secret file, environment and option."""
+    with pytest.raises(ConfigError) as caught:
+        required_secret(value, key="store.url", option="--store-url")
+    for way in ("migrator.toml", "store.url_file", "MIGRATOR_STORE__URL", "--store-url"):
+        assert way in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "environ", "expected"),
+    [
+        ("/run/x", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/run/x"),
+        ("store-url", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/run/cred/store-url"),
+        ("store-url", "/etc", {}, "/etc/store-url"),
+        ("keys/store-url", "/etc", {"CREDENTIALS_DIRECTORY": "/run/cred"}, "/etc/keys/store-url"),
+        ("store-url", None, {}, "store-url"),
+    ],
+)
+def test_a_bare_name_is_a_credential_where_there_are_such(
+    name: str, beside: str | None, environ: dict[str, str], expected: str
+) -> None:
+    """Other relative paths start at the settings file's folder."""
+    found = secret_path(name, beside=None if beside is None else Path(beside), environ=environ)
+    assert found == Path(expected)
+
+
+def test_a_secret_file_is_read_without_its_line_end(tmp_path: Path) -> None:
+    """Editors add one."""
+    file = tmp_path / "url"
+    file.write_text("amqp://a:b@c\n")
+    assert read_secret(file) == "amqp://a:b@c"
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo", b"\xff\xfe", b"x" * 100_000])
+def test_other_content_is_refused_without_quoting_it(tmp_path: Path, content: bytes) -> None:
+    """The wrong file may hold another secret."""
+    file = tmp_path / "url"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="url") as caught:
+        read_secret(file)
+    assert "one" not in str(caught.value).partition("must")[0]
+    assert "two" not in str(caught.value)
+
+
+def test_a_missing_file_says_why(tmp_path: Path) -> None:
+    """Absence and permission are different findings."""
+    with pytest.raises(ValueError, match="No such file"):
+        read_secret(tmp_path / "absent")
+    with pytest.raises(ValueError, match="directory"):
+        read_secret(tmp_path)
