@@ -1,0 +1,240 @@
+"""A broker, a store and a ledger whose answers a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from migrator.domain.findings import Finding, Level
+from migrator.domain.preview import EndpointPreview
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import EndpointName, QueueName
+from migrator.engine.checks import Choices, Context
+from migrator.errors import MigratorError, UnknownEndpoint
+from migrator.ports import (
+    BrokerServer,
+    DelayEntities,
+    NotChecked,
+    Policy,
+    QueueProbe,
+    Room,
+    StoreEndpoint,
+    SurveyedRow,
+)
+
+NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
+NO_API = NotChecked(reason="no management API")
+COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
+
+
+@dataclass
+class FakeBroker:
+    """Implements ``ports.BrokerFacts``; healthy unless told otherwise."""
+
+    version: tuple[int, int, int] = (3, 12, 4)
+    flags: Mapping[str, bool] | NotChecked = field(
+        default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
+    )
+    probes: dict[str, QueueProbe] = field(default_factory=dict)
+    entities: DelayEntities = COMPLETE
+    rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
+    bound: frozenset[QueueName] | NotChecked = frozenset()
+    hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
+    alarm_texts: Sequence[str] | NotChecked = ()
+    left: Room | NotChecked = field(
+        default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
+    )
+    failure: MigratorError | None = None
+    policies_asked: list[str] = field(default_factory=list)
+
+    def _answer(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def server(self) -> BrokerServer:
+        """Return the version set."""
+        self._answer()
+        text = ".".join(map(str, self.version))
+        return BrokerServer(
+            product="RabbitMQ", version=self.version, version_text=text, flags=self.flags
+        )
+
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+        """Return the queues set."""
+        self._answer()
+        return {name: self.probes.get(name) for name in names}
+
+    def delay_entities(self, version: DelaysVersion) -> DelayEntities:
+        """Return the entities set."""
+        self._answer()
+        return self.entities
+
+    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
+        """Return the policies set, and remember for what."""
+        self._answer()
+        self.policies_asked = list(names)
+        return self.rules
+
+    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
+        """Return the names set."""
+        self._answer()
+        return self.bound
+
+    def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
+        """Return the counts set."""
+        self._answer()
+        return self.hanging
+
+    def alarms(self) -> Sequence[str] | NotChecked:
+        """Return the alarms set."""
+        self._answer()
+        return self.alarm_texts
+
+    def room(self) -> Room | NotChecked:
+        """Return the room set."""
+        self._answer()
+        return self.left
+
+
+@dataclass
+class FakeStore:
+    """Implements ``ports.Store``; has the endpoint Sales unless told otherwise."""
+
+    kind: str = "memory"
+    found: Sequence[StoreEndpoint] = (SALES,)
+    failure: MigratorError | None = None
+    claim_failure: MigratorError | None = None
+    vendor_runs: Sequence[str] = ()
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return the endpoints set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.found
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint of that name."""
+        for endpoint in self.endpoints():
+            if endpoint.name == name:
+                return endpoint
+        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in self.found))
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """No rows."""
+        return iter(())
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Succeed, or fail as set."""
+        if self.claim_failure is not None:
+            raise self.claim_failure
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what was set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.vendor_runs
+
+
+@dataclass
+class FakeLedger:
+    """Implements ``ports.LedgerFacts``."""
+
+    failure: MigratorError | None = None
+
+    def verify(self) -> str:
+        """Succeed, or fail as set."""
+        if self.failure is not None:
+            raise self.failure
+        return "ledger a1, version 0001"
+
+
+@dataclass
+class FakeClock:
+    """Implements ``ports.Clock``; stands still."""
+
+    at: datetime = NOW
+
+    def now(self) -> datetime:
+        """Return the time set."""
+        return self.at
+
+    def monotonic_s(self) -> float:
+        """Return zero."""
+        return 0.0
+
+
+def preview(
+    *,
+    destinations: Mapping[str, int] | None = None,
+    left: int = 0,
+    size: int = 0,
+    endpoint: str = "Sales",
+    is_complete: bool = True,
+) -> EndpointPreview:
+    """Return a preview with what checks look at."""
+    names = {QueueName(name): count for name, count in (destinations or {}).items()}
+    count = sum(names.values())
+    return EndpointPreview(
+        endpoint=EndpointName(endpoint),
+        source=SALES.source,
+        is_complete=is_complete,
+        stored=count + left,
+        in_ledger=0,
+        without_due_time=0,
+        left=left,
+        beyond_horizon=0,
+        to_migrate=count,
+        overdue=0,
+        quarantine={},
+        destinations=names,
+        due={},
+        zone_offsets={},
+        bytes=size,
+        entry_levels={},
+    )
+
+
+def choices(
+    *,
+    version: DelaysVersion = DelaysVersion.V2,
+    mode: Mode = Mode.STAGED,
+    cutoff: timedelta = timedelta(0),
+) -> Choices:
+    """Return an operator's choices."""
+    return Choices(
+        version=version,
+        mode=mode,
+        cutoff=cutoff,
+        may_bind=True,
+        accepts_suffix_collisions=False,
+        own_queues=("migrator.staging.a1.0", "migrator.receipts.a1.0"),
+    )
+
+
+def context(
+    *,
+    broker: FakeBroker | None = None,
+    store: FakeStore | None = None,
+    ledger: FakeLedger | None = None,
+    previews: Sequence[EndpointPreview] | None = (),
+    wall_clock: Callable[[], datetime] = lambda: NOW,
+) -> Context:
+    """Return a context in which all is well unless told otherwise."""
+    return Context(
+        store=store or FakeStore(),
+        ledger=ledger or FakeLedger(),
+        clock=FakeClock(),
+        wall_clock=wall_clock,
+        broker=broker or FakeBroker(),
+        endpoint_names=(),
+        previews=previews,
+        choices=choices(),
+    )
+
+
+def levels(findings: Sequence[Finding]) -> list[Level]:
+    """Return the level of each finding."""
+    return [finding.level for finding in findings]

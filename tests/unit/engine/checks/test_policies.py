@@ -1,0 +1,55 @@
+"""Tests of ``migrator.engine.checks.policies``."""
+
+from __future__ import annotations
+
+import pytest
+
+from migrator.domain.findings import Finding, Level
+from migrator.domain.routing import DelaysVersion
+from migrator.engine.checks.policies import HARMFUL, check
+from migrator.ports import Policy
+from tests.unit.engine.checks.fakes import NO_API, FakeBroker
+
+OURS = ("migrator.staging.a1.0", "migrator.receipts.a1.0")
+
+
+def found(broker: FakeBroker) -> list[Finding]:
+    """Return what the check finds."""
+    return list(check(broker, version=DelaysVersion.V2, own_queues=OURS))
+
+
+def test_all_levels_and_our_own_queues_are_asked_for() -> None:
+    """Whether they exist or not."""
+    broker = FakeBroker()
+    assert [f.level for f in found(broker)] == [Level.OK]
+    assert len(broker.policies_asked) == 30
+    assert set(OURS) < set(broker.policies_asked)
+
+
+@pytest.mark.parametrize("key", sorted(HARMFUL))
+def test_whatever_changes_what_the_queues_do_is_refused(key: str) -> None:
+    """A policy beats a queue's own arguments."""
+    policy = Policy(name="blanket", definition={key: 1, "ha-mode": "all"})
+    (finding,) = found(FakeBroker(rules={"nsb.v2.delay-level-03": [policy]}))
+    assert (finding.level, finding.subject) == (Level.REFUSED, "policy blanket")
+    assert finding.text == f"it sets {key} on nsb.v2.delay-level-03"
+
+
+def test_a_blanket_policy_is_one_finding() -> None:
+    """Not one per queue."""
+    policy = Policy(name="ttl", definition={"message-ttl": 5, "overflow": "drop-head"})
+    (finding,) = found(FakeBroker(rules={"b": [policy], "a": [policy], "c": []}))
+    assert finding.text == "it sets message-ttl, overflow on a and 1 more"
+
+
+def test_harmless_policies_are_fine() -> None:
+    """Such as where leaders live."""
+    policy = Policy(name="leaders", definition={"queue-leader-locator": "balanced"})
+    (finding,) = found(FakeBroker(rules={"a": [policy]}))
+    assert finding.level is Level.OK
+
+
+def test_policies_that_nobody_saw_are_not_fine() -> None:
+    """Without the management API."""
+    (finding,) = found(FakeBroker(rules=NO_API))
+    assert finding.level is Level.NOT_CHECKED
