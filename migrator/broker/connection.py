@@ -142,9 +142,7 @@ def opening_error(error: BaseException, address: BrokerAddress) -> TargetError:
         )
     for found in _causes(error):
         if isinstance(found, ssl.SSLCertVerificationError):
-            return TargetError(
-                f"{address}: the broker's certificate was not accepted: {found}"
-            )
+            return TargetError(f"{address}: the broker's certificate was not accepted: {found}")
     return TargetUnavailable(f"{address}: cannot be reached: {_innermost(error)}")
 
 

@@ -243,6 +243,7 @@ def _queue_state(row: Mapping[str, Any]) -> QueueState:
     return QueueState(
         name=str(row.get("name")),
         kind=str(row.get("type") or "classic"),
+        is_told="effective_policy_definition" in row,
         arguments=_mapping(row.get("arguments")),
         policy=row.get("policy") or None,
         effective_policy=_mapping(row.get("effective_policy_definition")),

@@ -88,6 +88,8 @@ class QueueState:
     name: str
     kind: str
     """``classic``, ``quorum`` or ``stream``."""
+    is_told: bool = True
+    """False in a queue's first seconds: the broker tells no counts and no policy yet."""
     arguments: Mapping[str, object] = field(default_factory=dict)
     policy: str | None = None
     effective_policy: Mapping[str, object] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from typing import Any
 
 import pika
 
+from dev.servers import RabbitNode
 from migrator.broker.addresses import parse_address
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.link import LinkSettings, RabbitLink, open_link
 from migrator.broker.publisher import WindowLimits
+from migrator.broker.topology import create_delays
 from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
@@ -22,6 +25,21 @@ from migrator.ports import Outgoing
 
 LEDGER = "abc123"
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
+
+
+@contextmanager
+def vhost_with_levels(node: RabbitNode) -> Iterator[str]:
+    """Make a virtual host with the levels of v2, for several tests; yield its address."""
+    if not node.running:
+        node.start()
+    name = f"shared-{secrets.token_hex(6)}"
+    node.create_vhost(name)
+    try:
+        create_delays(connection(node.amqp_url(name)), V2)
+        yield node.amqp_url(name)
+    finally:
+        if node.running:
+            node.delete_vhost(name)
 
 
 def a_pass(batch: int = 1, attempt: int = 1) -> Pass:

@@ -1,0 +1,413 @@
+"""The staging queue on a real broker: all of a pass or nothing, and doubt where nobody can tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pika
+import pytest
+
+from dev.servers import RabbitNode
+from migrator.broker.link import RabbitLink
+from migrator.broker.names import receipts_queue, router_exchange, staging_name
+from migrator.broker.topology import create_delays
+from migrator.domain.marks import Pass, build_mark
+from migrator.domain.routing import DelaysVersion, level_name
+from migrator.domain.timeouts import Lane
+from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
+from migrator.ports import Outgoing, Staging
+from tests.conftest import Vhost
+from tests.support.proxy import Proxy
+from tests.unit.broker.material import (
+    LEDGER,
+    V1,
+    V2,
+    a_pass,
+    connection,
+    link_settings,
+    message,
+    opened,
+    outgoing,
+    plain_channel,
+    take,
+    vhost_with_levels,
+    wait_until,
+)
+
+PlaceProxy = Callable[[str], Proxy]
+
+
+@pytest.fixture
+def fresh_url(vhost: Vhost) -> str:
+    """A virtual host with the levels of v2 for a test that counts what is in them."""
+    create_delays(connection(vhost.amqp_url), V2)
+    return vhost.amqp_url
+
+
+@pytest.fixture(scope="module")
+def url(rabbit_node: RabbitNode) -> Iterator[str]:
+    """A virtual host with the levels of v2 for the tests that each use a lane of their own."""
+    with vhost_with_levels(rabbit_node) as found:
+        yield found
+
+
+@pytest.fixture
+def lane(request: pytest.FixtureRequest) -> int:
+    """A lane no other test of this module uses."""
+    lanes: dict[str, int] = request.session.stash.setdefault(_LANES, {})
+    return lanes.setdefault(request.node.nodeid, len(lanes) + 1)
+
+
+_LANES = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture
+def link(url: str, lane: int) -> Iterator[RabbitLink]:
+    """A link of the test's lane."""
+    with opened(link_settings(url), lane=lane) as found:
+        yield found
+
+
+def _staging_of(lane: int) -> str:
+    return staging_name(LEDGER, Lane(lane))
+
+
+def _receipts_of(lane: int) -> str:
+    return receipts_queue(LEDGER, Lane(lane))
+
+
+def _messages(count: int, *, version: DelaysVersion = V2) -> list[Outgoing]:
+    """Return messages for every level above the few that end during a test."""
+    return [outgoing(2 ** (6 + row % 22) + row, row, version=version) for row in range(count)]
+
+
+def _is_whole(staging: Staging, batch_pass: Pass, count: int) -> bool:
+    held = staging.held().get(batch_pass)
+    return held is not None and len(held.rows) == count and held.has_receipt
+
+
+def _stage(staging: Staging, batch_pass: Pass, messages: list[Outgoing]) -> frozenset[int]:
+    staging.publish(batch_pass, messages)
+    assert staging.wait(lambda: _is_whole(staging, batch_pass, len(messages)), 10)
+    return frozenset(range(len(messages)))
+
+
+def _in_levels(url: str, version: DelaysVersion = V2) -> dict[int, int]:
+    with plain_channel(url) as channel:
+        return {
+            level: channel.queue_declare(
+                level_name(version, level), passive=True
+            ).method.message_count
+            for level in range(28)
+        }
+
+
+def _expected(messages: list[Outgoing]) -> dict[int, int]:
+    counts = dict.fromkeys(range(28), 0)
+    for each in messages:
+        counts[each.address.level] += 1
+    return counts
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_committed_pass_is_in_its_levels_exactly_once(
+    vhost: Vhost, version: DelaysVersion
+) -> None:
+    """Publish, hold, commit, receipt: each message ends up once, in the queue of its level."""
+    url = vhost.amqp_url
+    create_delays(connection(url), version)
+    messages = _messages(1000, version=version)
+    with opened(link_settings(url, version=version)) as link:
+        staging = link.staging()
+        rows = _stage(staging, a_pass(), messages)
+        held = staging.held()[a_pass()]
+        assert held.rows == rows
+        assert sum(_in_levels(url, version).values()) == 0
+        staging.commit(a_pass(), rows)
+        assert not staging.held()
+        assert staging.wait(lambda: a_pass() in staging.receipts(), 10)
+        staging.settle_receipt(a_pass())
+        staging.settle_receipt(a_pass())
+        assert not staging.receipts()
+        wait_until(lambda: _in_levels(url, version) == _expected(messages))
+    with opened(link_settings(url, version=version)) as link:
+        staging = link.staging()
+        assert not staging.wait(lambda: bool(staging.receipts() or staging.held()), 0.5)
+
+
+def test_a_staged_message_reaches_its_destination_whole(url: str, link: RabbitLink) -> None:
+    """Through staging and router a message arrives with its native key and nothing of ours."""
+    with plain_channel(url) as channel:
+        channel.queue_declare("Sales.Orders", durable=True)
+        channel.queue_bind("Sales.Orders", "nsb.v2.delay-delivery", "#.Sales.Orders")
+    staging = link.staging()
+    sent_s = time.monotonic()
+    rows = _stage(staging, a_pass(), [outgoing(3, 0), outgoing(1, 1)])
+    staging.commit(a_pass(), rows)
+    first, second = take(url, "Sales.Orders", 2)
+    assert 1 <= first.at_s - sent_s < 2.2
+    assert 3 <= second.at_s - sent_s < 4.2
+    assert first.routing_key == "0." * 27 + "1." + "Sales.Orders"
+    ours = "NServiceBus.Transport.RabbitMQ.ConfirmationId"
+    headers = {k: v for k, v in second.properties.headers.items() if not k.startswith("x-")}
+    assert headers.pop(ours) == "1"  # every receiver strips this one
+    assert headers == message().headers
+    assert second.body == b"{}"
+
+
+def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
+    """A held pass comes back whole on the next link, and can be discarded there."""
+    messages = _messages(300)
+    with opened(link_settings(fresh_url)) as link:
+        _stage(link.staging(), a_pass(), messages)
+    with opened(link_settings(fresh_url)) as link:
+        staging = link.staging()
+        assert staging.wait(lambda: _is_whole(staging, a_pass(), 300), 10)
+        staging.discard(a_pass())
+        staging.discard(a_pass(batch=99))
+        assert not staging.held()
+        rows = _stage(staging, a_pass(attempt=2), messages[:10])
+        staging.commit(a_pass(attempt=2), rows)
+        assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 10)
+    wait_until(lambda: _in_levels(fresh_url) == _expected(messages[:10]))
+    with opened(link_settings(fresh_url)) as link:
+        staging = link.staging()
+        assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 10)
+        assert not staging.held()
+
+
+def test_two_commits_follow_each_other(url: str, link: RabbitLink) -> None:
+    """A second pass is published while the first one's receipt is on its way."""
+    staging = link.staging()
+    messages = _messages(200)
+    for batch in (1, 2, 3):
+        rows = _stage(staging, a_pass(batch), messages)
+        staging.commit(a_pass(batch), rows)
+    assert staging.wait(lambda: len(staging.receipts()) == 3, 10)
+    assert set(staging.receipts()) == {a_pass(1), a_pass(2), a_pass(3)}
+
+
+def test_a_nack_that_would_take_along_others_is_not_sent(url: str, link: RabbitLink) -> None:
+    """Commit refuses when rows, receipt or neighbours are not exactly the pass."""
+    staging = link.staging()
+    rows = _stage(staging, a_pass(1), _messages(5))
+    _stage(staging, a_pass(2), _messages(5))
+    with pytest.raises(HandOverDoubtful, match="5 rows are held, 4"):
+        staging.commit(a_pass(1), rows - {0})
+    with pytest.raises(HandOverDoubtful, match="0 rows are held, 5"):
+        staging.commit(a_pass(7), rows)
+    with pytest.raises(HandOverDoubtful, match="take along messages of batch 1"):
+        staging.commit(a_pass(2), rows)
+    staging.commit(a_pass(1), rows)
+    staging.commit(a_pass(2), rows)
+    assert staging.wait(lambda: len(staging.receipts()) == 2, 10)
+
+
+@pytest.mark.parametrize(
+    "app_id",
+    [None, "Sales", build_mark("other", a_pass(), 0), "migrator/abc123/1.1.0x"],
+)
+@pytest.mark.parametrize("queue_of", [_staging_of, _receipts_of])
+def test_a_foreign_message_is_doubtful(
+    url: str, link: RabbitLink, lane: int, app_id: str | None, queue_of: Callable[[int], str]
+) -> None:
+    """What is not this ledger's stops the lane, and stays in the queue."""
+    queue = queue_of(lane)
+    staging = link.staging()
+    with plain_channel(url) as channel:
+        channel.basic_publish("", queue, b"?", pika.BasicProperties(app_id=app_id))
+    foreign: list[HandOverDoubtful] = []
+
+    def is_seen() -> bool:
+        try:
+            staging.held()
+        except HandOverDoubtful as exc:
+            foreign.append(exc)
+        return bool(foreign)
+
+    assert staging.wait(is_seen, 10)
+    assert queue in str(foreign[0])
+    with pytest.raises(HandOverDoubtful):
+        staging.receipts()
+    link.close()
+    assert [got.body for got in take(url, queue, 1)] == [b"?"]
+
+
+def test_the_same_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -> None:
+    """Two messages with one mark cannot both be right; a row in the receipts queue neither."""
+    staging = link.staging()
+    mark = pika.BasicProperties(app_id=build_mark(LEDGER, a_pass(), 0))
+    with plain_channel(url) as channel:
+        for _ in range(2):
+            channel.basic_publish("", _staging_of(lane), b"", mark)
+
+    def is_doubtful() -> bool:
+        try:
+            staging.held()
+        except HandOverDoubtful as exc:
+            return "twice" in str(exc)
+        return False
+
+    assert staging.wait(is_doubtful, 10)
+
+
+def test_a_wire_cut_before_the_commit_brings_everything_back(
+    fresh_url: str, proxy: PlaceProxy
+) -> None:
+    """After the consuming connection is cut, the next link is given the same pass again."""
+    line = proxy(fresh_url)
+    with opened(link_settings(line.url(fresh_url))) as link:
+        staging = link.staging()
+        rows = _stage(staging, a_pass(), _messages(100))
+        line.cut()
+        with pytest.raises(TargetUnavailable):
+            staging.wait(lambda: False, 10)
+        calls: tuple[Callable[[], None], ...] = (
+            lambda: staging.commit(a_pass(), rows),
+            lambda: staging.discard(a_pass()),
+            lambda: staging.publish(a_pass(2), []),
+        )
+        for call in calls:
+            with pytest.raises(TargetUnavailable):
+                call()
+    with opened(link_settings(fresh_url)) as link:
+        staging = link.staging()
+        assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 10)
+        assert not any(_in_levels(fresh_url).values())
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 29])
+def test_a_nack_cut_at_any_byte_is_one_of_two_outcomes(
+    fresh_url: str, proxy: PlaceProxy, count: int
+) -> None:
+    """A cut inside the nack leaves the whole pass held; one behind it leaves it committed."""
+    line = proxy(fresh_url)
+    messages = _messages(50)
+    with opened(link_settings(line.url(fresh_url))) as link:
+        staging = link.staging()
+        rows = _stage(staging, a_pass(), messages)
+        line.cut_after_bytes(count)
+        staging.commit(a_pass(), rows)
+        with pytest.raises(TargetUnavailable):
+            link.idle(30)
+    with opened(link_settings(fresh_url)) as link:
+        staging = link.staging()
+        assert staging.wait(
+            lambda: a_pass() in staging.receipts() or _is_whole(staging, a_pass(), 50), 10
+        )
+        is_committed = a_pass() in staging.receipts()
+        assert is_committed != _is_whole(staging, a_pass(), 50)
+        assert is_committed == (count >= 21)  # a nack frame has 21 bytes
+    wait_until(lambda: sum(_in_levels(fresh_url).values()) == (50 if is_committed else 0))
+
+
+def test_a_second_owner_is_refused_by_the_guard(url: str, link: RabbitLink, lane: int) -> None:
+    """While one link holds a lane's staging, another is refused, and gets it afterwards."""
+    link.staging()
+    with (
+        opened(link_settings(url), lane=lane) as second,
+        pytest.raises(TargetUnavailable, match=f"another process still holds lane {lane}"),
+    ):
+        second.staging()
+    with opened(link_settings(url), lane=lane + 1000) as other_lane:
+        other_lane.staging()
+    link.close()
+
+    def is_free() -> bool:
+        try:
+            with opened(link_settings(url), lane=lane) as third:
+                third.staging()
+        except TargetUnavailable:
+            return False
+        return True
+
+    wait_until(is_free)
+
+
+def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> None:
+    """When the staging queue does not take all of a pass, publishing says so."""
+    vhost.node.set_policy(vhost.name, "small", pattern="^migrator", max_length=5)
+    with opened(link_settings(fresh_url), prefetch=1) as link:
+        staging = link.staging()
+
+        def publish_more() -> None:
+            for attempt in range(1, 6):
+                staging.publish(a_pass(attempt=attempt), _messages(300))
+
+        with pytest.raises(TargetUnavailable, match="did not take all of the pass"):
+            publish_more()
+
+
+def test_an_unbound_staging_exchange_is_noticed(url: str, link: RabbitLink, lane: int) -> None:
+    """A staged message that reaches no queue abandons the pass; it is nowhere."""
+    staging = link.staging()
+    with plain_channel(url) as channel:
+        channel.queue_unbind(_staging_of(lane), _staging_of(lane), "")
+    with pytest.raises(TargetUnavailable, match="4 returned"):
+        staging.publish(a_pass(), _messages(3))
+
+
+def test_a_deleted_queue_ends_the_link(url: str, link: RabbitLink, lane: int) -> None:
+    """When the broker takes the consumer away, the link dies with the queue's name."""
+    staging = link.staging()
+    with plain_channel(url) as channel:
+        channel.queue_delete(_staging_of(lane))
+    with pytest.raises(TargetUnavailable, match=r"ended our consumer on migrator\.staging"):
+        staging.wait(lambda: False, 10)
+
+
+def test_other_arguments_are_a_mismatch(url: str, link: RabbitLink, lane: int) -> None:
+    """A staging queue declared in another way is refused by name, not used."""
+    with plain_channel(url) as channel:
+        channel.queue_declare(_staging_of(lane), durable=True)
+    with pytest.raises(EntityMismatch, match=rf"migrator\.staging\.abc123\.{lane}"):
+        link.staging()
+
+
+def test_entities_are_as_designed(vhost: Vhost, fresh_url: str) -> None:
+    """Arguments of the lane's queues and the router's bindings are exactly those of the design."""
+    with opened(link_settings(fresh_url)) as link:
+        assert link.staging() is link.staging()
+    queue = vhost.node.api("GET", f"queues/{vhost.name}/{_staging_of(0)}")
+    assert queue["arguments"] == {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "migrator.router.v2",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-single-active-consumer": True,
+        "x-delivery-limit": 100_000,
+    }
+    bindings = vhost.node.api(
+        "GET", f"exchanges/{vhost.name}/{router_exchange(V2)}/bindings/source"
+    )
+    routes = {row["destination"]: row["arguments"] for row in bindings}
+    header = "NServiceBus.Transport.RabbitMQ.ConfirmationId"
+    expected: dict[str, dict[str, str]] = {
+        level_name(V2, level): {"x-match": "all", header: str(level)} for level in range(28)
+    }
+    expected[_receipts_of(0)] = {"x-match": "all", header: f"receipt.{LEDGER}.0"}
+    assert routes == expected
+
+
+def test_a_memory_alarm_does_not_hold_up_a_commit(vhost: Vhost, fresh_url: str) -> None:
+    """A nack is read during an alarm, because its connection never publishes."""
+    with opened(link_settings(fresh_url)) as link:
+        staging = link.staging()
+        rows = _stage(staging, a_pass(), _messages(20))
+        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+        try:
+            staging.commit(a_pass(), rows)
+            assert staging.wait(lambda: a_pass() in staging.receipts(), 10)
+        finally:
+            vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+
+
+def test_a_prefetch_that_fits_no_16_bits_is_refused(url: str) -> None:
+    """The prefetch is a 16-bit number on the wire; 0 would mean something else."""
+    for prefetch in (0, 65_536):
+        with (
+            opened(link_settings(url), prefetch=prefetch) as link,
+            pytest.raises(ValueError, match="16 bits"),
+        ):
+            link.staging()
