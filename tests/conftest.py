@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ from tests.support.proxy import Proxy
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
 _DATABASE_FIXTURES = {"postgres_server", "database"}
+
+
+def pytest_configure() -> None:
+    """End on SIGTERM as on Ctrl-C, so that fixtures still close their servers."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
