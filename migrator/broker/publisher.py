@@ -4,6 +4,9 @@ Rules:
 
 * every message is mandatory and confirmed; a row is *confirmed* when the broker acknowledged it,
   *returned* when the broker gave it back before, and in neither set in every other case;
+* only a message without a delay can be returned for want of a destination. When one with a delay
+  is, an exchange has lost its level or staging queue: that ends the link, and opening the next
+  one binds it again;
 * messages are drawn from the caller one by one, only when there is room, so that their delays
   are computed just before they are sent;
 * nothing is sent while the broker blocks us, and no more than ``_BUFFER_BYTES`` waits in the
@@ -25,6 +28,7 @@ from migrator.broker.connection import PIKA_FAILURES
 from migrator.broker.frames import encode_publish
 from migrator.broker.wire import Wire
 from migrator.domain.marks import ForeignMark, Pass, parse_mark
+from migrator.domain.routing import parse_routing_key
 from migrator.errors import TargetUnavailable
 from migrator.ports import Settled
 
@@ -194,8 +198,13 @@ class Publisher:
         elif is_ack:
             target.settled.confirmed.add(row_index)
 
-    def _on_return(self, _channel: Any, _method: Any, properties: Any, _body: bytes) -> None:
+    def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""
+        if _has_delay(method.routing_key):
+            self._wire.pump.fail(
+                TargetUnavailable(f"exchange {method.exchange} leads to no queue any more")
+            )
+            return
         try:
             mark = parse_mark(properties.app_id)
         except (ForeignMark, *PIKA_FAILURES) as exc:
@@ -205,6 +214,13 @@ class Publisher:
             return
         index = RECEIPT_INDEX if mark.row_index is None else mark.row_index
         self._returned.add((mark.batch_pass, index))
+
+
+def _has_delay(routing_key: str) -> bool:
+    try:
+        return parse_routing_key(routing_key)[0] > 0
+    except ValueError:  # a receipt's
+        return False
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:

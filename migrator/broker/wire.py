@@ -109,8 +109,10 @@ class Pump:
         try:
             self._loop.poll()
             self._loop.process_timeouts()
-        except (*PIKA_FAILURES, AssertionError) as exc:  # pika asserts what a peer may break
-            self.fail(TargetUnavailable(f"the connection broke: {exc!r}"))
+        except Exception as exc:  # pika also asserts, and looks into what a lost peer has emptied
+            broken = TargetUnavailable(f"the connection broke: {exc!r}")
+            broken.__cause__ = exc
+            self.fail(broken)
         finally:
             self._loop.remove_timeout(bound)
 
@@ -184,8 +186,12 @@ class Wire:
 
     def channel(self) -> Any:
         """Open a channel; when the broker closes it, the pump fails with the broker's words."""
+        self.pump.check()
         opened: list[Any] = []
-        channel = self._connection.channel(on_open_callback=opened.append)
+        try:
+            channel = self._connection.channel(on_open_callback=opened.append)
+        except PIKA_FAILURES as exc:
+            raise closing_error(exc, self._address) from exc
         channel.add_on_close_callback(self._on_channel_close)
         self._await(opened, "opening a channel")
         return channel

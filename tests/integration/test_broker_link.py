@@ -171,10 +171,28 @@ def test_a_cut_around_the_answer_leaves_the_truth(url: str, proxy: PlaceProxy, w
     with opened(link_settings(line.url(url))) as link:
         line.cut_before_answer() if when == "before" else line.cut_after_answer()
         with pytest.raises(TargetUnavailable):
-            link.publish(a_pass(), [outgoing(DAY_S)], settled)
-            link.idle(10)
+            _publish_and_idle(link, settled)
     assert settled.confirmed == (set() if when == "before" else {0})
     wait_until(lambda: _waiting(url) == before + 1)
+
+
+def _publish_and_idle(link: RabbitLink, settled: Settled) -> None:
+    link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    link.idle(10)
+
+
+def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
+    """A delayed message that is returned is no destination's fault; the next link heals it."""
+    settled = Settled()
+    with opened(link_settings(url)) as link:
+        with plain_channel(url) as channel:
+            channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
+        with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
+            link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    assert settled == Settled()
+    with opened(link_settings(url)) as link:
+        link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    assert settled.confirmed == {0}
 
 
 def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(

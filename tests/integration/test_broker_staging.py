@@ -340,12 +340,15 @@ def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> No
 
 
 def test_an_unbound_staging_exchange_is_noticed(url: str, link: RabbitLink, lane: int) -> None:
-    """A staged message that reaches no queue abandons the pass; it is nowhere."""
+    """A staged message that reaches no queue ends the link; the next one binds it again."""
     staging = link.staging()
     with plain_channel(url) as channel:
         channel.queue_unbind(_staging_of(lane), _staging_of(lane), "")
-    with pytest.raises(TargetUnavailable, match="4 returned"):
+    with pytest.raises(TargetUnavailable, match="leads to no queue"):
         staging.publish(a_pass(), _messages(3))
+    link.close()
+    with opened(link_settings(url), lane=lane) as again:
+        _stage(again.staging(), a_pass(attempt=2), _messages(3))
 
 
 def test_a_deleted_queue_ends_the_link(url: str, link: RabbitLink, lane: int) -> None:
