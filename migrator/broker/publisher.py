@@ -6,7 +6,7 @@ Rules:
   *returned* when the broker gave it back before, and in neither set in every other case;
 * only a message without a delay can be returned for want of a destination. When one with a delay
   is, an exchange has lost its level or staging queue: that ends the link, and opening the next
-  one binds it again;
+  one binds it again. Its acknowledgement follows all the same, so from then on none counts;
 * messages are drawn from the caller one by one, only when there is room, so that their delays
   are computed just before they are sent;
 * nothing is sent while the broker blocks us, and no more than ``_BUFFER_BYTES`` waits in the
@@ -89,6 +89,7 @@ class Publisher:
         self._waiting: dict[int, tuple[_Target, int, int]] = {}
         self._waiting_bytes = 0
         self._returned: set[tuple[Pass, int]] = set()
+        self._is_trusted = True
         self._answers = 0
         self._bytes_out = 0
 
@@ -173,6 +174,8 @@ class Publisher:
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
     def _on_answer(self, frame: Any) -> None:
+        if not self._is_trusted:
+            return
         method = frame.method
         is_ack = isinstance(method, Basic.Ack)
         tag: int = method.delivery_tag
@@ -201,19 +204,19 @@ class Publisher:
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""
         if _has_delay(method.routing_key):
-            self._wire.pump.fail(
-                TargetUnavailable(f"exchange {method.exchange} leads to no queue any more")
-            )
+            self._distrust(f"exchange {method.exchange} leads to no queue any more")
             return
         try:
             mark = parse_mark(properties.app_id)
         except (ForeignMark, *PIKA_FAILURES) as exc:
-            self._wire.pump.fail(
-                TargetUnavailable(f"the broker returned what we never sent: {exc}")
-            )
+            self._distrust(f"the broker returned what we never sent: {exc}")
             return
         index = RECEIPT_INDEX if mark.row_index is None else mark.row_index
         self._returned.add((mark.batch_pass, index))
+
+    def _distrust(self, reason: str) -> None:
+        self._is_trusted = False
+        self._wire.pump.fail(TargetUnavailable(reason))
 
 
 def _has_delay(routing_key: str) -> bool:
