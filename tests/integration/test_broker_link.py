@@ -71,6 +71,22 @@ def test_an_unroutable_message_is_matched_to_its_row(url: str) -> None:
     assert settled.confirmed == set(range(300)) - settled.returned
 
 
+def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
+    """A row that the level queue refused is told neither confirmed nor returned, and is nowhere."""
+    pattern = r"^nsb\.v2\.delay-level-16$"
+    vhost.node.set_policy(vhost.name, "small", pattern=pattern, max_length=5)
+    create_delays(connection(vhost.amqp_url), V2)
+    confirmed = 0
+    with opened(link_settings(vhost.amqp_url)) as link:
+        for attempt in range(1, 6):
+            settled = Settled()
+            link.publish(a_pass(1, attempt), (outgoing(DAY_S, row) for row in range(300)), settled)
+            confirmed += len(settled.confirmed)
+            assert not settled.returned
+    assert confirmed < 1500
+    wait_until(lambda: _waiting(vhost.amqp_url) == confirmed)
+
+
 def test_large_bodies_arrive_whole(url: str) -> None:
     """Bodies of many frames are split and joined; the output buffer stays small meanwhile."""
     bodies = {row: bytes([row]) * (1_000_000 + row) for row in range(20)}
