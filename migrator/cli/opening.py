@@ -14,7 +14,7 @@ from migrator.config import Loaded
 from migrator.domain.preview import EndpointPreview
 from migrator.engine.checks import Choices, Context
 from migrator.engine.preview import survey
-from migrator.errors import ConfigError, PreflightRefused
+from migrator.errors import ConfigError, MigratorError
 from migrator.ports import StoreEndpoint
 from migrator.wiring import App
 
@@ -121,6 +121,7 @@ def check_context(
 
 def _own_queues(app: App) -> Sequence[str]:
     try:
-        return app.own_queues
-    except PreflightRefused:  # no ledger yet, so no queues either; the ledger check says so
+        app.ledger_facts.verify()
+    except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
         return ()
+    return app.own_queues

@@ -28,7 +28,7 @@ from migrator.cli import (
     status,
 )
 from migrator.cli.output import say, write_text
-from migrator.cli.session import TRACEBACKS, Session, given
+from migrator.cli.session import TRACEBACKS, Session, given, session_of
 from migrator.config import mask
 from migrator.errors import ExitCode, MigratorError
 
@@ -121,7 +121,7 @@ def _global_options(
     Settings come from defaults, migrator.toml, MIGRATOR_* variables and options; each wins over
     those before it.
     """
-    session: Session = context.obj
+    session = session_of(context)
     session.file = config
     session.wants_json = as_json
     session.verbosity = verbose

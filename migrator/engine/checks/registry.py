@@ -14,6 +14,7 @@ from migrator.engine.checks import (
     clock_skew,
     delay_entities,
     destinations,
+    endpoints,
     ledger,
     policies,
     rights,
@@ -25,7 +26,7 @@ from migrator.engine.checks import (
 )
 from migrator.engine.checks.context import Context
 from migrator.engine.preview import chosen_endpoints
-from migrator.errors import MigratorError, PreflightRefused
+from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
 
 Check = Callable[[Context], Iterable[Finding]]
 
@@ -41,12 +42,13 @@ CHECKS: Final[Mapping[str, Check]] = {
     destinations.NAME: lambda c: destinations.check(
         c.broker, c.previews, version=c.choices.version, may_bind=c.choices.may_bind
     ),
+    endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
     ledger.NAME: lambda c: ledger.check(c.ledger),
     policies.NAME: lambda c: policies.check(
         c.broker, version=c.choices.version, own_queues=c.choices.own_queues
     ),
     rights.NAME: lambda c: rights.check(c.store, chosen_endpoints(c.store, c.endpoint_names)),
-    store_reachable.NAME: lambda c: store_reachable.check(c.store, c.endpoint_names),
+    store_reachable.NAME: lambda c: store_reachable.check(c.store),
     stuck_levels.NAME: lambda c: stuck_levels.check(c.broker, version=c.choices.version),
     suffix_collisions.NAME: lambda c: suffix_collisions.check(
         c.broker,
@@ -95,6 +97,8 @@ def refuse(findings: Iterable[Finding]) -> None:
 def _findings(name: str, check: Check, context: Context) -> Iterator[Finding]:
     try:
         yield from check(context)
+    except UnknownEndpoint as exc:  # refused by the check that looks for them
+        yield Finding(check=name, level=Level.NOT_CHECKED, subject=name, text=str(exc))
     except MigratorError as exc:
         is_refused = isinstance(exc, PreflightRefused)
         yield Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,14 @@ def test_a_refusal_raised_on_the_way_is_a_refusal() -> None:
 
     (found,) = run_checks(context(store=Refusing()), only=["vendor-run"])
     assert (found.level, found.text) == (Level.REFUSED, "no ledger")
+
+
+def test_an_unknown_endpoint_is_refused_once() -> None:
+    """By the check that looks for endpoints; others just cannot look."""
+    found = run_checks(replace(context(), endpoint_names=("Nobody",)))
+    assert [f.check for f in found if f.level is Level.REFUSED] == ["endpoints"]
+    (rights,) = [f for f in found if f.check == "rights"]
+    assert rights.level is Level.NOT_CHECKED
 
 
 def _finding(level: Level, remedy: str = "") -> Finding:

@@ -1,0 +1,112 @@
+"""The program as tests call it: in this process, on a SQLite file, with a broker in memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from migrator.cli import main, opening
+from migrator.database.engine import open_engine, reading
+from migrator.wiring import App
+from tests.unit.engine.checks.fakes import FakeBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call of the program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return stdout as JSON."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@dataclass
+class Program:
+    """Calls the program with a store of its own."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    broker: FakeBroker = field(default_factory=FakeBroker)
+
+    def __call__(self, *arguments: str, codes: Sequence[int] = (0,)) -> Ended:
+        """Run the program; it must end with one of *codes*."""
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        code = int(caught.value.code or 0)
+        out, err = self.capsys.readouterr()
+        assert code in codes, f"{arguments} ended with {code}: {err}"
+        return Ended(code, out, err)
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return f"sqlite:///{self.folder / 'legacy.db'}"
+
+    def seeded(self, *options: str, count: int = 20) -> None:
+        """Create the ledger, and *count* timeouts of the endpoint Sales."""
+        self("db", "upgrade")
+        self("seed", "--endpoint", "Sales", "--count", str(count), "--seed", "1", *options)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what *query* finds in the store."""
+        engine = open_engine(self.url)
+        with reading(engine) as connection:
+            found = [tuple(row) for row in connection.execute(text(query))]
+        engine.dispose()
+        return found
+
+    def change(self, *statements: str) -> None:
+        """Change the store behind the program's back."""
+        engine = open_engine(self.url)
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+        engine.dispose()
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Program]:
+    """The program in an empty folder, without any setting but the store's address."""
+    for name in [name for name in os.environ if name.startswith("MIGRATOR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    made = Program(tmp_path, capsys)
+    monkeypatch.setenv("MIGRATOR_STORE__URL", made.url)
+    monkeypatch.setattr(opening, "App", _offline(made))
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield made
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+
+
+def _offline(program: Program) -> type[App]:
+    class Offline(App):
+        @property
+        def broker_facts(self) -> FakeBroker:  # type: ignore[override]  # the whole point
+            return program.broker
+
+    return Offline
+
+
+def ago(span: timedelta) -> str:
+    """Return a moment as SQLite's ledger stores it."""
+    return (datetime.now(UTC) - span).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,0 +1,31 @@
+"""Tests of ``migrator.cli.broker``."""
+
+from __future__ import annotations
+
+from tests.unit.cli.conftest import Program
+
+
+def test_permissions_are_printed_for_the_user_of_the_url(program: Program) -> None:
+    """Without its password."""
+    ended = program("--broker-url", "amqp://mig:swordfish@host/prod", "broker", "grants")
+    assert "rabbitmqctl set_permissions -p prod mig " in ended.out
+    assert "swordfish" not in ended.out
+
+
+def test_permissions_may_be_asked_for_before_there_is_a_user(program: Program) -> None:
+    """Nothing is connected to."""
+    document = program("broker", "grants", "--user", "u", "--vhost", "v", "--json").document
+    assert document["schema"] == "migrator/broker-grants/1"
+    assert (document["user"], document["vhost"]) == ("u", "v")
+    assert set(document) == {"schema", "user", "vhost", "configure", "write", "read"}
+    assert program("broker", "grants", "--json").document["user"] == "migrator"
+
+
+def test_permissions_are_no_wider_than_asked_for(program: Program) -> None:
+    """Named destinations, and the delays only on demand."""
+    narrow = program("broker", "grants", "--destination", "Sales", "--json").document
+    assert narrow["write"] != ".*"
+    assert "Sales" in narrow["write"]
+    wide = program("broker", "grants", "--create-delays", "--json").document
+    assert "delay" in wide["configure"]
+    assert "delay" not in narrow["configure"]

@@ -1,0 +1,89 @@
+"""Tests of ``migrator.cli.preview``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cli.conftest import Program
+
+SNAPSHOT = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
+
+
+def test_a_preview_counts_and_changes_nothing(program: Program) -> None:
+    """Store and ledger are the same afterwards, byte for byte."""
+    program.seeded("--destinations", "Billing,Shipping", "--bad", "3")
+    tables = [name for (name,) in program.rows("SELECT name FROM sqlite_master WHERE type='table'")]
+    before = {table: program.rows(f"SELECT * FROM {table}") for table in tables}
+    ended = program("preview", "--endpoint", "Sales")
+    assert {table: program.rows(f"SELECT * FROM {table}") for table in tables} == before
+    assert "Sales (Sales_TimeoutData)" in ended.out
+    assert "unreadable-headers" in ended.out
+    assert "Billing" in ended.out
+    assert "about" in ended.out.splitlines()[-1]
+
+
+def test_a_preview_needs_no_ledger_and_no_broker(program: Program) -> None:
+    """It may be the very first thing an operator does."""
+    program("seed", "--endpoint", "Sales", "--count", "5")
+    assert program("preview", "--json").document["endpoints"][0]["stored"] == 5
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["--format", "json"]])
+def test_a_preview_is_json_on_demand(program: Program, arguments: list[str]) -> None:
+    """With every count under its documented name."""
+    program.seeded()
+    document = program("preview", "--cutoff", "0s", "--horizon", "15d", *arguments).document
+    assert document["schema"] == "migrator/preview/1"
+    assert (document["cutoff_s"], document["horizon_s"]) == (0, 15 * 86_400)
+    (endpoint,) = document["endpoints"]
+    assert endpoint["stored"] == 20 == endpoint["to_migrate"] + endpoint["beyond_horizon"]
+    assert endpoint["destinations"] == {"Sales": endpoint["to_hand_over"]}
+
+
+def test_a_preview_may_go_into_a_file(program: Program) -> None:
+    """Nothing is on stdout then."""
+    program.seeded()
+    ended = program("preview", "--json", "--output", "preview.json")
+    assert (ended.out, ended.err) == ("", "written to preview.json\n")
+    assert json.loads((program.folder / "preview.json").read_text())["endpoints"]
+    ended = program("preview", "--output", "absent/preview.txt", codes=[2])
+    assert "absent/preview.txt cannot be written" in ended.err
+
+
+@pytest.mark.parametrize(("form", "text"), [("html", "not in this version"), ("xml", "must be")])
+def test_other_forms_are_refused(program: Program, form: str, text: str) -> None:
+    """Before anything is read."""
+    assert text in program("preview", "--format", form, codes=[2]).err
+
+
+def test_the_estimate_follows_the_rate(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate limit makes it longer."""
+    program.seeded()
+    assert program("preview", "--rate", "5", "--json").document["estimated_s"] == 4.0
+    monkeypatch.setenv("MIGRATOR_HANDOVER__RATE_LIMIT", "2")
+    assert program("preview", "--rate", "5", "--json").document["estimated_s"] == 10.0
+
+
+def test_an_empty_table_is_short(program: Program) -> None:
+    """No destinations, no levels, nothing to quarantine."""
+    program("seed", "--endpoint", "Sales", "--count", "0")
+    shown = program("preview").out
+    assert "destination" not in shown
+    assert "entry level" not in shown
+    assert shown.splitlines()[-1].startswith("0 messages")
+
+
+def test_warnings_are_told(program: Program) -> None:
+    """Rows without a due time, and columns in local time."""
+    program.seeded(count=5)
+    program.change(
+        "UPDATE Sales_TimeoutData SET Time = NULL"
+        " WHERE Id = (SELECT min(Id) FROM Sales_TimeoutData)",
+        "UPDATE Sales_TimeoutData SET Time = strftime('%Y-%m-%d %H:%M:%f', Time, '+2 hours')"
+        " WHERE Id = (SELECT max(Id) FROM Sales_TimeoutData)",
+    )
+    shown = program("preview").out
+    assert "1 rows have no due time" in shown
+    assert "1 rows have a due column +2 h from their own header" in shown

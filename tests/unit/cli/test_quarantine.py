@@ -1,0 +1,125 @@
+"""Tests of ``migrator.cli.quarantine``."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from tests.unit.cli.conftest import Program
+
+STATES = "SELECT state, count(*) FROM migrator_timeout GROUP BY state ORDER BY state"
+
+
+@pytest.fixture
+def aside(program: Program) -> Program:
+    """The program, with two rows in quarantine and one handed over."""
+    program("db", "upgrade")
+    program.change(
+        "INSERT INTO migrator_run (id, endpoint, source, options, tool_version, status, begun_at)"
+        " VALUES (1, 'Sales', 'Sales_TimeoutData', '{}', '0', 'done', '2026-01-01 00:00:00.000')",
+        "INSERT INTO migrator_batch (id, run_id, endpoint, source, lane, mode, state, attempt,"
+        " size, body_bytes, lease_token)"
+        " VALUES (1, 1, 'Sales', 'Sales_TimeoutData', 0, 'staged', 'handed_over', 1, 3, 9, 1)",
+        *(_row(n, reason) for n, reason in enumerate(["no-destination", "unroutable", None])),
+    )
+    return program
+
+
+def _row(number: int, reason: str | None) -> str:
+    state = f"'quarantined', '{reason}', 'why'" if reason else "NULL, NULL, NULL"
+    return (
+        "INSERT INTO migrator_timeout (id, source, endpoint, store_id, batch_id, row_index,"
+        " destination, saga_id, due, body, headers, persistence_version, content_hash, state,"
+        " reason, reason_detail)"
+        f" VALUES ({number + 1}, 'Sales_TimeoutData', 'Sales', 'id-{number}', 1, {number},"
+        " NULL, NULL, '2030-01-01 00:00:00.000000', x'00ff41', '{\"a\": \"ü\"}', '6.6.5.0', 'h',"
+        f" {state})"
+    )
+
+
+def test_rows_are_listed_and_the_exit_code_says_that_there_are_some(aside: Program) -> None:
+    """5 means: done, but look here."""
+    ended = aside("quarantine", "list", codes=[5])
+    assert "id-0" in ended.out
+    assert "id-2" not in ended.out
+    assert ended.err == "2 rows\n"
+    document = aside("quarantine", "list", "--json", codes=[5]).document
+    assert document["schema"] == "migrator/quarantine/1"
+    assert [row["reason"] for row in document["rows"]] == ["no-destination", "unroutable"]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["--reason", "unroutable"], 1),
+        (["--endpoint", "Sales"], 2),
+        (["--endpoint", "Billing"], 0),
+        (["--limit", "1"], 1),
+    ],
+)
+def test_rows_may_be_chosen(aside: Program, options: list[str], count: int) -> None:
+    """None found: exit code 0."""
+    ended = aside("quarantine", "list", "--json", *options, codes=[5 if count else 0])
+    assert len(ended.document["rows"]) == count
+    assert ("may be more" in aside("quarantine", "list", *options, codes=[0, 5]).err) == (
+        "--limit" in options
+    )
+
+
+def test_an_unknown_reason_is_refused_with_those_there_are(aside: Program) -> None:
+    """A typing error would find nothing and look fine."""
+    assert "no-destination" in aside("quarantine", "list", "--reason", "x", codes=[2]).err
+
+
+def test_one_row_is_shown_with_its_content(aside: Program) -> None:
+    """Bytes that are no text are escaped."""
+    shown = aside("quarantine", "show", "id-1").out
+    for text in ("unroutable", '{"a": "ü"}', "body (3 bytes)", "\\xffA"):
+        assert text in shown
+    document = aside("quarantine", "show", "id-1", "--json").document
+    assert document["schema"] == "migrator/quarantined-timeout/1"
+    assert base64.b64decode(document["rows"][0]["body_base64"]) == b"\x00\xffA"
+
+
+def test_a_large_body_is_cut_for_people(aside: Program) -> None:
+    """Export has all of it."""
+    aside.change("UPDATE migrator_timeout SET body = zeroblob(3000)")
+    assert "1000 bytes more; see export" in aside("quarantine", "show", "id-1").out
+
+
+def test_a_row_that_is_not_there_is_told(aside: Program) -> None:
+    """Rows that were handed over are not in quarantine."""
+    assert "'id-2' is in quarantine" in aside("quarantine", "show", "id-2", codes=[2]).err
+
+
+def test_rows_are_tried_again(aside: Program) -> None:
+    """They wait for the next run, and the audit trail knows."""
+    ended = aside("quarantine", "retry", "--reason", "unroutable")
+    assert ended.err == "1 rows are tried again by the next `migrator run`\n"
+    assert aside.rows(STATES) == [(None, 2), ("quarantined", 1)]
+    assert aside.rows("SELECT kind FROM migrator_event") == [("quarantine_retried",)]
+    assert aside("quarantine", "retry", "--id", "id-0", "--json").document == {
+        "schema": "migrator/quarantine-retry/1",
+        "rows": 1,
+    }
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_rows_are_exported_whole(aside: Program, to_file: bool) -> None:
+    """One document per line, the first names the form; nothing leaves the quarantine."""
+    options = ["--output", "out.jsonl"] if to_file else []
+    ended = aside("quarantine", "export", *options)
+    text = (aside.folder / "out.jsonl").read_text() if to_file else ended.out
+    head, *rows = [json.loads(line) for line in text.splitlines()]
+    assert head == {"schema": "migrator/quarantine-export/1"}
+    assert [row["id"] for row in rows] == ["id-0", "id-1"]
+    assert rows[0]["headers_text"] == '{"a": "ü"}'
+    assert ended.err == "2 rows written\n"
+    assert aside.rows(STATES) == [(None, 1), ("quarantined", 2)]
+
+
+def test_an_export_that_cannot_be_written_is_told(aside: Program) -> None:
+    """With the reason."""
+    assert "No such file" in aside("quarantine", "export", "--output", "no/x", codes=[2]).err

@@ -1,0 +1,171 @@
+"""Tests of ``migrator.cli.run``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from migrator.cli import run
+from migrator.errors import AccessRefused, ExitCode, LedgerError
+from migrator.ports import DelayEntities, StoreEndpoint
+from migrator.wiring import App
+from tests.unit.cli.conftest import Program
+
+
+class Launched:
+    """Stands in for the daemon: remembers what it was started with."""
+
+    def __init__(self, code: ExitCode = ExitCode.DONE) -> None:
+        self.code = code
+        self.calls: list[tuple[list[str], bool]] = []
+
+    def __call__(
+        self,
+        app: App,
+        endpoints: Sequence[StoreEndpoint],
+        *,
+        once: bool,
+        watch: Callable[[], None],
+    ) -> ExitCode:
+        """Watch twice, and end as told."""
+        self.calls.append(([endpoint.name for endpoint in endpoints], once))
+        watch()
+        watch()
+        return self.code
+
+
+@pytest.fixture
+def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
+    """The stand-in, with a seeded store."""
+    made = Launched()
+    monkeypatch.setattr(run, "launch", made)
+    program.seeded()
+    return made
+
+
+def test_a_run_is_started_for_the_named_endpoints(program: Program, launched: Launched) -> None:
+    """A daemon writes nothing to stdout."""
+    assert program("run", "--endpoint", "Sales").out == ""
+    assert program("run", "--all-endpoints").out == ""
+    assert launched.calls == [(["Sales"], False), (["Sales"], False)]
+
+
+@pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.QUARANTINED, ExitCode.DOUBTFUL])
+def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code: ExitCode) -> None:
+    """And with --once the books are shown."""
+    launched.code = code
+    ended = program("run", "--endpoint", "Sales", "--once", "--json", codes=[code])
+    assert ended.document == {
+        "schema": "migrator/run/1",
+        "exit_code": int(code),
+        "outcome": code.name.lower(),
+        "endpoints": [],
+    }
+    assert "handed over" in program("run", "--endpoint", "Sales", "--once", codes=[code]).out
+
+
+def test_a_ledger_that_cannot_be_read_afterwards_hides_no_outcome(
+    program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code is what counts."""
+
+    def fail(_books: object) -> None:
+        raise LedgerError("gone")
+
+    monkeypatch.setattr("migrator.ledger.books.SqlBooks.progress", fail)
+    assert program("run", "--endpoint", "Sales", "--once").out == ""
+
+
+def test_options_are_the_strongest_settings(
+    program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are checked at once."""
+    ended = program(
+        "run", "--endpoint", "Sales", "--mode", "fast", "--cutoff", "x", "--lanes", "0", codes=[2]
+    )
+    assert ended.err.startswith("migrator: 3 wrong settings:")
+    assert launched.calls == []
+
+
+def test_somebody_has_to_say_which_endpoints(program: Program, launched: Launched) -> None:
+    """Options or settings."""
+    assert "which endpoints?" in program("run", codes=[2]).err
+    (program.folder / "migrator.toml").write_text('[[endpoints]]\nname = "Sales"\n')
+    program("run")
+    assert launched.calls == [(["Sales"], False)]
+
+
+def test_a_refusal_starts_nothing(program: Program, launched: Launched) -> None:
+    """It says what to do; nothing was changed."""
+    program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
+    ended = program("run", "--endpoint", "Sales", codes=[3])
+    assert "migrator delays create --delays v2" in ended.err
+    assert launched.calls == []
+
+
+def test_what_is_gone_is_told_as_such(program: Program, launched: Launched) -> None:
+    """A missing ledger is 3, a broker that refuses is 4, an unknown endpoint is 3."""
+    program.broker.failure = AccessRefused("wrong password")
+    assert "wrong password" in program("run", "--endpoint", "Sales", codes=[4]).err
+    assert "no endpoint 'Nobody'" in program("run", "--endpoint", "Nobody", codes=[3]).err
+    program.broker.failure = None
+    program.change("DROP TABLE migrator_alembic_version")
+    assert "migrator db upgrade" in program("run", "--endpoint", "Sales", codes=[3]).err
+    assert launched.calls == []
+
+
+def test_warnings_are_logged_and_do_not_stop_it(program: Program, launched: Launched) -> None:
+    """One line each, for machines."""
+    lines = [json.loads(line) for line in program("run", "--endpoint", "Sales").err.splitlines()]
+    found = {line["check"]: line for line in lines if line.get("action") == "preflight_finding"}
+    assert found["unattended-rows"]["finding"] == "warning"
+    assert found["unattended-rows"]["level"] == "warning"
+    assert launched.calls
+
+
+def test_a_dry_run_is_a_preview(program: Program, launched: Launched) -> None:
+    """Nothing is started."""
+    assert "Sales (Sales_TimeoutData)" in program("run", "--endpoint", "Sales", "--dry-run").out
+    document = program("run", "--endpoint", "Sales", "--dry-run", "--json").document
+    assert document["schema"] == "migrator/preview/1"
+    assert launched.calls == []
+
+
+def test_progress_is_shown_on_a_terminal(
+    program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most every two seconds."""
+    looks: list[object] = []
+
+    def line(progress: object) -> str:
+        looks.append(progress)
+        return "all is well"
+
+    monkeypatch.setattr(run, "progress_line", line)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert program("run", "--endpoint", "Sales").out == ""
+    assert len(looks) == 1
+
+
+def test_progress_that_cannot_be_read_stops_nothing(
+    program: Program, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work goes on."""
+
+    def fail(_books: object) -> None:
+        raise LedgerError("gone")
+
+    monkeypatch.setattr("migrator.ledger.books.SqlBooks.progress", fail)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    program("run", "--endpoint", "Sales")
+    assert launched.calls
+
+
+def test_progress_is_one_line(program: Program, launched: Launched) -> None:
+    """What was done, what is under way, what needs a person, and who does what."""
+    from tests.unit.cli.test_status import PROGRESS
+
+    assert run.progress_line(PROGRESS) == "90 handed over, 6 in flight, 3 in quarantine; idle"

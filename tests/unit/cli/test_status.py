@@ -1,0 +1,142 @@
+"""Tests of ``migrator.cli.status``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from migrator.cli import status
+from migrator.domain.report import (
+    DoubtfulBatch,
+    EndpointProgress,
+    LaneStatus,
+    Progress,
+    QuarantineCount,
+)
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import BatchId, EndpointName, Lane
+from tests.unit.cli.conftest import Program
+
+NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+SALES = EndpointName("Sales")
+PROGRESS = Progress(
+    taken_at=NOW,
+    endpoints=[
+        EndpointProgress(
+            endpoint=SALES,
+            rows={"claimed": 4, "staged": 2, "handed_over": 90, "quarantined": 3, "released": 1},
+        )
+    ],
+    quarantine=[QuarantineCount(endpoint=SALES, reason="no-destination", rows=3)],
+    doubtful=[
+        DoubtfulBatch(
+            batch=BatchId(7),
+            endpoint=SALES,
+            lane=Lane(0),
+            mode=Mode.STAGED,
+            attempt=2,
+            size=10,
+            since=NOW,
+        )
+    ],
+    oldest_open_age=timedelta(minutes=5),
+    lanes=[
+        LaneStatus(
+            lane=Lane(0),
+            owner=None,
+            doing=None,
+            until=NOW,
+            renewed_at=NOW,
+            is_alive=False,
+            open_batches=2,
+        )
+    ],
+)
+
+
+def test_the_document_has_every_number() -> None:
+    """Under its documented name."""
+    document = status.status_document(PROGRESS)
+    (endpoint,) = status.endpoint_documents(PROGRESS.endpoints)
+    assert document["endpoints"] == [endpoint]
+    assert endpoint == {
+        "endpoint": "Sales",
+        "claimed_total": 100,
+        "in_flight": 6,
+        "handed_over": 90,
+        "quarantined": 3,
+        "doubtful": 0,
+        "released": 1,
+        "rows": dict(sorted(PROGRESS.endpoints[0].rows.items())),
+    }
+    assert document["oldest_open_age_s"] == timedelta(minutes=5)
+
+
+def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    """Quarantine, doubt, silence."""
+    status.show(PROGRESS, as_json=False)
+    shown = capsys.readouterr().out
+    for text in ("no-destination", "doubtful batch", "lane 0", "300 s ago", "nobody works"):
+        assert text in shown
+
+
+def test_an_empty_ledger_is_told(program: Program) -> None:
+    """Instead of an empty table."""
+    program("db", "upgrade")
+    assert "nothing was claimed yet" in program("status").out
+    assert program("status", "--json").document["endpoints"] == []
+
+
+def test_a_missing_ledger_is_refused(program: Program) -> None:
+    """With what to do about it."""
+    assert "migrator db upgrade" in program("status", codes=[3]).err
+
+
+def watching(monkeypatch: pytest.MonkeyPatch, looks: int) -> list[float]:
+    """Let --watch end after *looks* looks; return the pauses it makes."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == looks:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "pause", pause)
+    return pauses
+
+
+def test_watching_looks_again_until_interrupted(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --json, one line per look."""
+    program("db", "upgrade")
+    pauses = watching(monkeypatch, looks=3)
+    ended = program("status", "--watch", "--interval", "5s", "--json", codes=[130])
+    lines = [json.loads(line) for line in ended.out.splitlines()]
+    assert [line["schema"] for line in lines] == ["migrator/status/1"] * 3
+    assert pauses == [5.0] * 3
+
+
+def test_watching_as_text(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen is only cleared where there is one; a silly pause is made sensible."""
+    program("db", "upgrade")
+    pauses = watching(monkeypatch, looks=1)
+    ended = program("status", "--watch", "--interval", "0s", codes=[130])
+    assert "\x1b" not in ended.out
+    assert pauses == [0.1]
+
+
+def test_a_screen_is_cleared_before_each_look(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the tables stay where they are."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    status.show(PROGRESS, as_json=False, is_repeated=True)
+    assert capsys.readouterr().out.startswith("\x1b[2J")
+
+
+def test_an_interval_is_a_duration(program: Program) -> None:
+    """It says what is allowed."""
+    assert "duration such as" in program("status", "--interval", "5", codes=[2]).err
