@@ -184,7 +184,7 @@ class Demo:
     def _level_queues(self) -> list[dict[str, Any]]:
         """Return the level queues once the broker's statistics (every 5 s) have settled."""
         time.sleep(6)
-        queues: list[dict[str, Any]] = self.node.api("GET", "/api/queues/%2F")
+        queues: list[dict[str, Any]] = self.node.api("GET", "queues/%2F")
         return [q for q in queues if q["name"].startswith("nsb.v2.delay-level-")]
 
 

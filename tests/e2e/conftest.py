@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,20 @@ def rig(database: str, vhost: Any) -> Iterator[Rig]:
     )
     yield rig
     rig.close()
+
+
+@pytest.fixture
+def new_rig() -> Iterator[Callable[..., Rig]]:
+    """Makes rigs on other servers than the session's; cleans up after them as well."""
+    made: list[Rig] = []
+
+    def make(**where: Any) -> Rig:
+        made.append(Rig(**where))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
 
 
 @pytest.fixture

@@ -253,6 +253,9 @@ class Rig:
         for process in self.processes:
             if process.poll() is None:
                 self.kill(process)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 

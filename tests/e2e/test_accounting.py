@@ -69,7 +69,7 @@ def bad_rows() -> dict[str, Row]:
     }
 
 
-@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
 def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
     """Delivered, waiting in a level, left in the store or quarantined with its code: all 2 000."""
     rig.prepare(*CONVENTIONAL)
@@ -116,8 +116,15 @@ def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
     assert rig.stored_ids() == {each.id for each in far}
 
 
-@pytest.mark.parametrize("delays", DelaysVersion)
-@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize(
+    ("mode", "delays"),
+    [
+        ("staged", DelaysVersion.V2),
+        pytest.param("staged", DelaysVersion.V1, marks=[pytest.mark.slow]),
+        pytest.param("direct", DelaysVersion.V2, marks=[pytest.mark.slow]),
+        pytest.param("direct", DelaysVersion.V1, marks=[pytest.mark.slow]),
+    ],
+)
 def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: DelaysVersion) -> None:
     """Due 1 to 20 s ahead with cutoff 0s: none early, p99 late by under 1.5 s."""
     rig.delays = delays
@@ -146,6 +153,7 @@ def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: Delays
 
 def test_an_overdue_row_for_an_unbound_exchange_is_returned_and_quarantined(rig: Rig) -> None:
     """The broker returns what is already due and goes nowhere; it is told apart as unroutable."""
+    rig.management_url = None  # it would tell beforehand
     rig.prepare()
     rig.insert([row(-timedelta(minutes=1)) for _ in range(3)])
     with rig.amqp() as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dev.rabbit import RabbitNode
 from tests.e2e.rig import Rig, chance, row
 
 ROWS = 4000
+NewRig = Callable[..., Rig]
 
 
 def test_two_daemons_share_one_endpoint(rig: Rig) -> None:
@@ -59,17 +61,24 @@ def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig) -> None:
 
 @pytest.mark.parametrize("mode", ["staged", "direct"])
 def test_the_broker_is_killed_and_comes_back(
-    database: str, private_node: RabbitNode, mode: str
+    database: str, private_node: RabbitNode, new_rig: NewRig, mode: str
 ) -> None:
-    """A broker node that dies during the hand-over loses nothing that was confirmed."""
-    rig = Rig(database_url=database, broker_url=private_node.amqp_url())
+    """A broker node that dies during the hand-over loses nothing that was confirmed.
+
+    It dies some seconds after our queues were declared: a quorum queue of RabbitMQ 3.10 that is
+    younger than that does not come back after a kill (measured), whoever declared it.
+    """
+    rig = new_rig(database_url=database, broker_url=private_node.amqp_url())
     rig.prepare()
     rows = [row() for _ in range(ROWS)]
     rig.insert(rows)
     process = rig.start(
-        "run", "--endpoint", "Sales", "--mode", mode, MIGRATOR_HANDOVER__BATCH_SIZE="100"
+        *("run", "--endpoint", "Sales", "--mode", mode),
+        MIGRATOR_HANDOVER__BATCH_SIZE="100",
+        MIGRATOR_HANDOVER__RATE_LIMIT="400",
     )
     _wait_for(lambda: rig.batch_states()["handed_over"] >= 5)
+    time.sleep(3)
     private_node.kill()
     time.sleep(1)
     private_node.start()
@@ -85,11 +94,11 @@ def test_the_broker_is_killed_and_comes_back(
 
 
 def test_the_database_restarts_between_confirm_and_mark(
-    private_postgres: PostgresServer, vhost: Any
+    private_postgres: PostgresServer, vhost: Any, new_rig: NewRig
 ) -> None:
     """PostgreSQL restarts at once while batches are under way; staged doubles nothing."""
     url = private_postgres.url(private_postgres.create_database())
-    rig = Rig(database_url=url, broker_url=vhost.amqp_url)
+    rig = new_rig(database_url=url, broker_url=vhost.amqp_url)
     rig.prepare()
     rows = [row() for _ in range(ROWS)]
     rig.insert(rows)

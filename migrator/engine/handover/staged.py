@@ -119,16 +119,19 @@ class StagedHandOver:
         Returns it ``handed_over``, ``claimed`` (the nack never happened), or ``doubtful`` when
         neither proof came before the deadline.
         """
-        batch_pass = batch.current_pass
-        self._row_counts[batch_pass] = len(rows)
-        self._staging.wait(
-            lambda: self._has_receipt(batch_pass) or self._is_whole(batch_pass, rows),
-            self._receipt_deadline_s,
-        )
-        self._note_receipts()
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch
+        batch_pass = batch.current_pass
+        self._row_counts[batch_pass] = len(rows)
+        self._without_receipt[batch_pass] = self._clock.monotonic_s()
+        self._staging.wait(
+            lambda: self._is_committed(batch_pass) or self._is_whole(batch_pass, rows),
+            self._receipt_deadline_s,
+        )
+        if self._is_committed(batch_pass):
+            return self._known(batch.id)
+        del self._without_receipt[batch_pass]
         event = Event.ALL_REDELIVERED if self._is_whole(batch_pass, rows) else Event.GIVE_UP
         batch = self._batches.advance(batch, event, self._lease)
         self._fault("staged.resolved")
@@ -230,8 +233,10 @@ class StagedHandOver:
             self._fault("staged.handed_over")
         self._without_receipt.pop(batch_pass, None)
 
-    def _has_receipt(self, batch_pass: Pass) -> bool:
-        return batch_pass in self._staging.receipts()
+    def _is_committed(self, batch_pass: Pass) -> bool:
+        """Return whether the pass needs no receipt any more, after looking for new ones."""
+        self._note_receipts()
+        return batch_pass not in self._without_receipt
 
     def _give_up_overdue(self) -> None:
         now_s = self._clock.monotonic_s()
