@@ -120,6 +120,8 @@ class RabbitFacts:
         queues = self._asked(lambda api: tuple(api.queues(pattern)))
         if isinstance(queues, NotChecked):
             return queues
+        if not all(queue.is_told for queue in queues):
+            return NotChecked(reason="the levels are so new that the broker has no counts yet")
         return {
             levels[queue.name]: queue.held_back
             for queue in queues

@@ -49,7 +49,7 @@ def write_table(
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     table.show_header = any(columns)
     for index, column in enumerate(columns):
-        is_number = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
+        is_number = bool(listed) and all(_is_number(row[index]) for row in listed)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_cell(value) for value in row))
@@ -83,6 +83,10 @@ def console(stream: TextIO | None = None) -> Console:
         emoji=False,
         width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL,
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,145 @@
+"""What preflight is told about a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.facts import RabbitFacts
+from migrator.broker.management import ManagementApi, management_settings
+from migrator.broker.topology import create_delays
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import QueueName
+from migrator.errors import AccessRefused, TargetUnavailable
+from migrator.ports import NotChecked, QueueProbe, Room
+from tests.conftest import Vhost
+from tests.unit.broker.material import connection, plain_channel
+
+V1, V2 = DelaysVersion.V1, DelaysVersion.V2
+
+
+@pytest.fixture
+def settings(vhost: Vhost) -> ConnectionSettings:
+    """How the virtual host of the test is reached."""
+    return connection(vhost.amqp_url)
+
+
+@pytest.fixture
+def facts(vhost: Vhost, settings: ConnectionSettings) -> Iterator[RabbitFacts]:
+    """The facts of that virtual host, management API included."""
+    where = management_settings(settings.address, vhost.node.management_url, settings.tls)
+    with ManagementApi(where) as api:
+        yield RabbitFacts(settings, api)
+
+
+def test_the_server_tells_version_and_flags(facts: RabbitFacts) -> None:
+    """Fit for quorum queues and streams."""
+    found = facts.server()
+    assert found.product == "RabbitMQ"
+    assert found.version >= (3, 8, 0)
+    assert not isinstance(found.flags, NotChecked)
+    assert found.flags["quorum_queue"] is True
+
+
+def test_network_and_authentication_are_different_errors(vhost: Vhost) -> None:
+    """Absence of a queue is neither."""
+    wrong = vhost.amqp_url.replace("guest:guest", "guest:wrong")
+    with pytest.raises(AccessRefused):
+        RabbitFacts(connection(wrong), None).server()
+    with pytest.raises(TargetUnavailable):
+        RabbitFacts(connection("amqp://guest:guest@127.0.0.1:1/%2F"), None).server()
+
+
+def test_queues_are_probed(facts: RabbitFacts, vhost: Vhost) -> None:
+    """One that is exclusive to somebody counts as consumed."""
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("Sales", durable=True)
+        channel.basic_publish("", "Sales", b"x")
+        channel.queue_declare("mine", exclusive=True)
+        channel.basic_get("Sales")
+        assert facts.queues(["Sales", "none"]) == {
+            "Sales": QueueProbe(messages=0, consumers=0),
+            "none": None,
+        }
+        assert facts.queues(["mine", "none"]) == {
+            "mine": QueueProbe(messages=0, consumers=1),
+            "none": None,
+        }
+
+
+@pytest.mark.parametrize("version", DelaysVersion)
+def test_delays_are_absent_complete_or_different(
+    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost, version: DelaysVersion
+) -> None:
+    """Looking changes nothing."""
+    absent = facts.delay_entities(version)
+    assert len(absent.missing) == 29 + 28 + 56
+    assert facts.delay_entities(version) == absent
+    create_delays(settings, version)
+    complete = facts.delay_entities(version)
+    assert (complete.missing, complete.different, complete.not_checked) == ([], {}, [])
+    with plain_channel(vhost.amqp_url) as channel:
+        name = f"nsb.{'v2.' if version is V2 else ''}delay-level-05"
+        channel.queue_delete(name)
+        channel.queue_declare(name, durable=True, arguments={"x-message-ttl": 5})
+        channel.exchange_unbind(
+            name.replace("05", "03"), name.replace("05", "04"), "*" + ".*" * 22 + ".0.#"
+        )
+    spoiled = facts.delay_entities(version)
+    assert list(spoiled.different) == [name]
+    assert len(spoiled.missing) == 2  # the deleted queue's binding, and the one taken away
+
+
+def test_without_the_management_api_bindings_are_not_checked(
+    settings: ConnectionSettings,
+) -> None:
+    """The rest is."""
+    create_delays(settings, V2)
+    found = RabbitFacts(settings, None).delay_entities(V2)
+    assert (found.missing, found.different) == ([], {})
+    assert len(found.not_checked) == 1
+
+
+def test_policies_are_those_of_the_virtual_host(facts: RabbitFacts, vhost: Vhost) -> None:
+    """Also for queues that do not exist yet."""
+    assert facts.policies(["migrator.staging.a1.0"]) == {"migrator.staging.a1.0": []}
+    vhost.node.set_policy(vhost.name, "blanket", pattern=".*", delivery_limit=3)
+    found = facts.policies(["migrator.staging.a1.0"])
+    assert not isinstance(found, NotChecked)
+    (policy,) = found["migrator.staging.a1.0"]
+    assert (policy.name, policy.definition) == ("blanket", {"delivery-limit": 3})
+
+
+def test_names_bound_to_delivery_are_told(
+    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+) -> None:
+    """Queues and exchanges alike."""
+    create_delays(settings, V2)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("Sales", durable=True)
+        channel.queue_bind("Sales", "nsb.v2.delay-delivery", "#.Sales")
+        channel.exchange_declare("My.Sales", "fanout", durable=True)
+        channel.exchange_bind("My.Sales", "nsb.v2.delay-delivery", "#.My.Sales")
+    assert facts.bound_names(V2) == frozenset(map(QueueName, ("Sales", "My.Sales")))
+
+
+def test_a_healthy_node_has_room_and_no_alarm(facts: RabbitFacts) -> None:
+    """Nothing hangs in levels that are not there."""
+    assert facts.alarms() == []
+    assert isinstance(facts.room(), Room | NotChecked)  # a young node tells no numbers yet
+    assert facts.stuck(V1) == {}
+
+
+def test_a_management_api_for_somebody_else_is_an_answer(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """It refuses; AMQP goes on."""
+    create_delays(settings, V2)
+    url = vhost.node.management_url.replace("guest:guest", "guest:wrong")
+    with ManagementApi(management_settings(settings.address, url, settings.tls)) as api:
+        found = RabbitFacts(settings, api)
+        assert isinstance(found.alarms(), NotChecked)
+        assert found.delay_entities(V2).not_checked
+        assert found.server().product == "RabbitMQ"
