@@ -7,6 +7,7 @@ message is sent. Binding twice changes nothing; answers are remembered for a whi
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -24,8 +25,10 @@ from migrator.domain.routing import (
     delivery_exchange,
 )
 from migrator.domain.timeouts import QueueName
-from migrator.errors import AccessRefused
+from migrator.errors import AccessRefused, TargetError
 from migrator.ports import Unreachable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +120,7 @@ class RabbitDestinations:
             return _unbound(name, "the queue exists, but the exchange that leads to it does not")
         if admin.queue(name) is None:
             return _unbound(name, "the exchange exists, but no queue of that name")
-        inner = BindingSpec(source=name, target=name, key="", target_is_queue=True)
-        if self._is_missing(inner, any_key=True):
+        if self._leads_nowhere(name):
             return _unbound(name, "its exchange does not lead to its queue")
         return self._bound(admin, name, to_queue=False)
 
@@ -146,16 +148,30 @@ class RabbitDestinations:
             return _unknown(name)  # deleted since we looked
         return None
 
-    def _is_missing(self, wanted: BindingSpec, *, any_key: bool = False) -> bool:
-        """Return whether the management API knows that a binding does not exist."""
+    def _is_missing(self, wanted: BindingSpec) -> bool:
+        """Return whether the management API knows that a binding does not exist.
+
+        When the API is there but does not answer, that is raised: the operator said that we
+        bind nothing, so a missing binding is what must be noticed.
+        """
+        return self._find_bindings is not None and wanted not in self._find_bindings(wanted.source)
+
+    def _leads_nowhere(self, exchange: QueueName) -> bool:
+        """Return whether the API knows that an endpoint's exchange misses its queue.
+
+        A courtesy that no other tool offers, so an API that does not answer changes nothing.
+        """
         if self._find_bindings is None:
             return False
-        return not any(
-            found.target == wanted.target
-            and found.target_is_queue == wanted.target_is_queue
-            and (any_key or found.key == wanted.key)
-            for found in self._find_bindings(wanted.source)
-        )
+        try:
+            found = tuple(self._find_bindings(exchange))
+        except TargetError as exc:
+            _log.info(
+                "the management API did not tell where an exchange leads",
+                extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
+            )
+            return False
+        return not any(b.target_is_queue and b.target == exchange for b in found)
 
 
 def _unknown(name: QueueName) -> Unreachable:

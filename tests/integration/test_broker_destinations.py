@@ -15,7 +15,7 @@ from migrator.broker.grants import least_grants
 from migrator.broker.management import ManagementApi, management_settings
 from migrator.broker.topology import create_delays
 from migrator.domain.conversion import Reason
-from migrator.domain.routing import Topology
+from migrator.domain.routing import BindingSpec, Topology
 from migrator.domain.timeouts import QueueName
 from migrator.errors import TargetUnavailable
 from migrator.ports import Settled
@@ -154,6 +154,19 @@ def test_an_exchange_that_leads_nowhere_is_refused(url: str, management: Managem
         channel.exchange_declare("Billing", "fanout", durable=True)
     informed = _destinations(url, find_bindings=management.bindings_from)
     assert _reasons(informed, "Billing") == {"Billing": UNBOUND}
+
+
+def test_a_silent_management_api_holds_up_only_who_does_not_bind(url: str) -> None:
+    """Without the API destinations are bound all the same; who must not bind has to know."""
+
+    def silent(_exchange: str) -> tuple[BindingSpec, ...]:
+        raise TargetUnavailable("nobody answers")
+
+    with plain_channel(url) as channel:
+        _conventional(channel, "Billing")
+    with pytest.raises(TargetUnavailable):
+        _reasons(_destinations(url, bind=False, find_bindings=silent), "Billing")
+    assert not _reasons(_destinations(url, find_bindings=silent), "Billing")
 
 
 def test_a_refused_binding_is_a_reason_not_an_error(vhost: Vhost, url: str) -> None:
