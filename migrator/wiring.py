@@ -182,21 +182,6 @@ class App:
         return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
 
     @cached_property
-    def books(self) -> SqlBooks:
-        """The ledger as people read it."""
-        return SqlBooks(self.engine, self.tables)
-
-    @cached_property
-    def quarantine(self) -> SqlQuarantine:
-        """Rows in quarantine, for people."""
-        return SqlQuarantine(self.engine, self.tables)
-
-    @cached_property
-    def upkeep(self) -> SqlUpkeep:
-        """What an operator decides about the ledger."""
-        return SqlUpkeep(self.engine, self.tables)
-
-    @cached_property
     def clock(self) -> DatabaseClock:
         """The database's time."""
         return DatabaseClock(self.engine)
@@ -261,23 +246,6 @@ class App:
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
         names = (staging_name, receipts_queue)
         return [name(self.ledger_id, lane) for lane in lanes for name in names]
-
-    @cached_property
-    def management(self) -> ManagementApi | None:
-        """The management API, when the operator named one."""
-        given = self.settings.broker.management_url
-        if given is None or not given.get_secret_value():
-            return None
-        return ManagementApi(
-            management_settings(
-                self.connection.address, given.get_secret_value(), self.connection.tls
-            )
-        )
-
-    @cached_property
-    def facts(self) -> RabbitFacts:
-        """What checks ask the broker."""
-        return RabbitFacts(self.connection, self.management)
 
     @cached_property
     def destinations(self) -> RabbitDestinations:

@@ -37,7 +37,7 @@ def run(
     keeper = LeaseKeeper(app.leases, owner=current_owner(), duration=app.plan.lease)
     service = Service(
         runs=app.runs,
-        outstanding=app.outstanding,
+        outstanding=app.books,
         keeper=keeper,
         schedule=Schedule(sweep_every=app.plan.sweep_every),
         stop=stop,

@@ -115,7 +115,9 @@ def message_type(stored: StoredHeaders) -> str | None:
 
 def reply_to(stored: StoredHeaders) -> str | None:
     """Return the AMQP ``reply-to``; the timeout manager's own header wins over the usual one."""
-    return queue_part(stored.get(TIMEOUT_REPLY_TO)) or queue_part(stored.get(REPLY_TO_ADDRESS)) or None
+    return (
+        queue_part(stored.get(TIMEOUT_REPLY_TO)) or queue_part(stored.get(REPLY_TO_ADDRESS)) or None
+    )
 
 
 def is_persistent(stored: StoredHeaders) -> bool:
