@@ -82,7 +82,7 @@ class Receivers:
         while not self._ended.is_set():
             self._connection.process_data_events(time_limit=0.2)
 
-    def _on_message(self, *args: Any) -> None:  # noqa: ANN401 - pika's callback
+    def _on_message(self, *args: Any) -> None:
         self.arrivals.note(args[2])
 
 
@@ -166,7 +166,9 @@ class Demo:
         table = Table("where the timeouts are", "count", title_justify="left")
         table.add_row("claimed from the store", str(claimed))
         table.add_row("delivered to their destinations", str(len(arrivals.ids)))
-        table.add_row(f"  of these on time (never early, at most {ON_TIME_S:g} s late)", str(on_time))
+        table.add_row(
+            f"  of these on time (never early, at most {ON_TIME_S:g} s late)", str(on_time)
+        )
         table.add_row("waiting in the delay levels", str(waiting))
         table.add_row("in quarantine, each with its reason", str(quarantined))
         self.console.print(table)

@@ -239,9 +239,7 @@ class Rig:
 
     def migrate(self, *args: str, **more: Any) -> str:
         """Migrate everything that can be migrated now."""
-        return self.must(
-            "run", "--endpoint", self.endpoint, "--once", *args, codes=(0, 5), **more
-        )
+        return self.must("run", "--endpoint", self.endpoint, "--once", *args, codes=(0, 5), **more)
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         """Kill -9, and wait until the kernel is done with it."""
@@ -315,9 +313,7 @@ def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
         method, properties, body = channel.basic_get(queue, auto_ack=True)
         if method is None:
             return
-        yield Found(
-            queue=queue, routing_key=method.routing_key, properties=properties, body=body
-        )
+        yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
 
 
 def chance(seed: int) -> random.Random:

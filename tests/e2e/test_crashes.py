@@ -35,9 +35,7 @@ KILLED: Final = -9
 def steps() -> list[object]:
     """Return every mode and step; those outside the short form run with --full only."""
     return [
-        pytest.param(
-            mode, name, id=name, marks=[] if name in SHORT_FORM else [pytest.mark.slow]
-        )
+        pytest.param(mode, name, id=name, marks=[] if name in SHORT_FORM else [pytest.mark.slow])
         for mode, names in (("staged", STAGED), ("direct", DIRECT))
         for name in names
     ]
@@ -49,9 +47,10 @@ def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
     rig.prepare()
     rows = [row() for _ in range(5 * BATCH)]
     rig.insert(rows)
-    batch = ("MIGRATOR_HANDOVER__BATCH_SIZE", str(BATCH))
     killed = rig.run(
-        "run", "--endpoint", "Sales", "--once", "--mode", mode, fault=f"{name}:2", **dict([batch])
+        *("run", "--endpoint", "Sales", "--once", "--mode", mode),
+        fault=f"{name}:2",
+        MIGRATOR_HANDOVER__BATCH_SIZE=str(BATCH),
     )
     assert killed.returncode == KILLED, killed.stderr
     rig.migrate("--mode", "staged", MIGRATOR_HANDOVER__BATCH_SIZE="37")

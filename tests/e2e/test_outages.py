@@ -105,7 +105,7 @@ def test_the_database_restarts_between_confirm_and_mark(
     process = rig.start("run", "--endpoint", "Sales", MIGRATOR_HANDOVER__BATCH_SIZE="100")
     for _ in range(3):
         seen = rig.batch_states()["handed_over"]
-        _wait_for(lambda seen=seen: rig.batch_states()["handed_over"] >= seen + 3)  # type: ignore[misc]
+        _wait_for(lambda seen=seen: rig.batch_states()["handed_over"] >= seen + 3)
         private_postgres.restart("immediate")
     _wait_for(lambda: not rig.stored_ids(), seconds=60)
     process.send_signal(signal.SIGTERM)
@@ -116,9 +116,7 @@ def test_the_database_restarts_between_confirm_and_mark(
 
 
 @pytest.mark.parametrize("mode", ["staged", "direct"])
-def test_the_wire_is_cut_again_and_again(
-    rig: Rig, vhost: Any, proxy: Any, mode: str
-) -> None:
+def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode: str) -> None:
     """Connections reset before and after the broker's answers: lost 0, staged doubles 0."""
     rig.prepare()
     rows = [row() for _ in range(ROWS)]

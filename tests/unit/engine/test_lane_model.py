@@ -125,9 +125,7 @@ class World:
         session, link, parts = self.process(mode)
         for _ in range(turns):
             try:
-                session.recover()
-                while session.turn(may_claim=True):
-                    pass
+                work(session)
             except TargetUnavailable:
                 session.close()
                 link.close()
@@ -141,6 +139,13 @@ class World:
 
     def doubled(self) -> list[str]:
         return [i for i in self.ids if self.broker.delivered[i] > 1]
+
+
+def work(session: LaneSession) -> None:
+    """Do what a lane does, until nothing is left."""
+    session.recover()
+    while session.turn(may_claim=True):
+        pass
 
 
 def kill_at(name: str, hit: int) -> Callable[[str], None]:
@@ -176,9 +181,7 @@ def test_a_kill_at_each_step_is_recovered_by_a_plain_restart(
     world = World()
     session, _, _ = world.process(mode, kill_at(name, hit))
     with pytest.raises(Killed):
-        session.recover()
-        while session.turn(may_claim=True):
-            pass
+        work(session)
     world.die()
     world.run_to_the_end(next_mode)
     assert world.clock.elapsed < 10  # no proof was waited for that had already come
@@ -208,9 +211,7 @@ def test_kills_and_cuts_in_any_order_lose_nothing(
     for name, hit in kills:
         session, _, _ = world.process(mode, kill_at(name, hit))
         try:
-            session.recover()
-            while session.turn(may_claim=True):
-                pass
+            work(session)
         except (Killed, TargetUnavailable):
             pass
         world.die()
