@@ -20,6 +20,7 @@ from migrator.config.secrets import mask
 ACTIONS: Final[Mapping[str, str]] = {
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
     "batch_recovered": "a batch that an earlier process left was taken up again",
+    "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "commit_resolved": "what became of a commit that a crash interrupted is known now",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",

@@ -507,6 +507,7 @@ class BrokerServer:
 
     product: str
     version: tuple[int, int, int]
+    """All zeros when it cannot be read."""
     version_text: str
     flags: Mapping[str, bool] | NotChecked
     """Feature flags, by name: whether enabled."""

@@ -16,6 +16,7 @@ from migrator.ports import BrokerFacts, BrokerServer, NotChecked
 
 NAME: Final = "broker-version"
 OLDEST: Final = (3, 10, 0)
+UNREADABLE: Final = (0, 0, 0)
 FLAGS: Final = ("quorum_queue", "stream_queue")
 
 
@@ -28,6 +29,14 @@ def check(broker: BrokerFacts, *, version: DelaysVersion, mode: Mode) -> Iterato
         yield _ok(server, "any version will do for delays v1 in mode direct")
         return
     wanted = " and ".join(needs)
+    if server.version == UNREADABLE:
+        yield Finding(
+            check=NAME,
+            level=Level.NOT_CHECKED,
+            subject=f"{server.product} {server.version_text}",
+            text=f"its version cannot be read; {wanted} need 3.10 or newer",
+        )
+        return
     if server.version < OLDEST:
         yield Finding(
             check=NAME,

@@ -55,3 +55,9 @@ def test_unknown_flags_are_not_fine() -> None:
     """Without the management API nobody can tell."""
     (found,) = check(FakeBroker(flags=NO_API), version=V1, mode=Mode.STAGED)
     assert found.level is Level.NOT_CHECKED
+
+
+def test_a_version_that_cannot_be_read_is_not_an_old_one() -> None:
+    """Nor a fit one."""
+    (found,) = check(FakeBroker(version=(0, 0, 0)), version=V2, mode=Mode.STAGED)
+    assert found.level is Level.NOT_CHECKED
