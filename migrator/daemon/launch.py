@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 from migrator.daemon.lanes import LaneThread, OpenedLane, Stop
 from migrator.daemon.leases import HeldLease, LeaseKeeper
@@ -43,13 +44,13 @@ def run(
         stop=stop,
         once=once,
     )
-    with ThreadPoolExecutor(app.plan.lanes, thread_name_prefix="claim-ahead") as pool:
+    with ExitStack() as pools:
         lanes = [
             LaneThread(
                 f"lane-worker-{number}",
                 leases=app.leases,
                 keeper=keeper,
-                open_lane=_LaneOpener(app, runs, pool),
+                open_lane=_LaneOpener(app, runs, pools),
                 is_surely_dead=is_surely_dead,
                 stop=stop,
                 once=once,
@@ -60,11 +61,11 @@ def run(
         return service.run(runs, lanes, watch=watch)
 
 
-class _Pool:
-    """``ports.Background`` by a pool of threads."""
+class _OneByOne:
+    """``ports.Background`` by one thread, which does what it is given in order."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self, pools: ExitStack, name: str) -> None:
+        self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
 
     def start(self, work: Callable[[], T]) -> Future[T]:
         return self._pool.submit(work)
@@ -74,7 +75,7 @@ class _LaneOpener:
     """Opens sessions for one lane thread; what it keeps outlives each of them."""
 
     def __init__(
-        self, app: App, runs: Sequence[tuple[StoreEndpoint, RunId]], pool: ThreadPoolExecutor
+        self, app: App, runs: Sequence[tuple[StoreEndpoint, RunId]], pools: ExitStack
     ) -> None:
         self._app = app
         self._parts = LaneParts(
@@ -88,7 +89,8 @@ class _LaneOpener:
                 version=app.plan.delays,
                 fault=app.fault,
             ),
-            background=_Pool(pool),
+            claiming=_OneByOne(pools, "claiming"),
+            preparing=_OneByOne(pools, "preparing"),
             batch_rows=app.plan.batch_rows,
             rate_limit_per_s=app.plan.rate_limit_per_s,
         )

@@ -1,13 +1,14 @@
 """One lane's work while it holds its lease and its link: recover first, then batch after batch.
 
-A lane is single-threaded; while the broker works on one batch the next is claimed and converted
-in the background. Whatever ends a session (a lost wire, a lost lease, a kill) the next session
-begins with ``recover`` and finds all it needs in the ledger.
+A lane is single-threaded; while the broker works on one batch, the next ones are claimed and
+converted in the background, in order. Whatever ends a session (a lost wire, a lost lease, a kill), the
+next one begins with ``recover`` and finds all it needs in the ledger.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from migrator.ports import Background, Batch, Batches, Clock, Lease, Link, Pendi
 _log = logging.getLogger(__name__)
 
 _SMALLEST_BATCH_ROWS: Final = 50
+_AHEAD: Final = 2
+"""Batches under way behind the one in hand: one is claimed while the other is converted."""
 
 
 @dataclass(slots=True)
@@ -42,7 +45,10 @@ class LaneParts:
     claimer: Claimer
     preparer: Preparer
     direct: DirectHandOver
-    background: Background
+    claiming: Background
+    """Does one claim after the other; the claimer is not made for two at once."""
+    preparing: Background
+    """Prepares one batch after the other, and may wait for *claiming*."""
     batch_rows: int
     rate_limit_per_s: int
     """Messages per second; 0: none."""
@@ -67,7 +73,7 @@ class LaneSession:
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
         self._tally = tally
-        self._ahead: Pending[Prepared | None] | None = None
+        self._ahead: deque[Pending[Prepared | None]] = deque()
         self._rows = parts.batch_rows
         self.doing = "starting"
 
@@ -95,13 +101,9 @@ class LaneSession:
         Args:
             may_claim: False while draining: only what is already claimed is finished.
         """
-        prepared = self._take_ahead()
-        if prepared is None and may_claim:
-            prepared = self._claim_and_prepare()
+        prepared = self._next(may_claim=may_claim)
         if prepared is None:
             return self._finish_receipts()
-        if may_claim:
-            self._ahead = self._parts.background.start(self._claim_and_prepare)
         self._hand_over(prepared)
         return True
 
@@ -123,27 +125,39 @@ class LaneSession:
 
     def close(self) -> None:
         """Let the background finish, so that the next session sees what it claimed."""
-        if self._ahead is None:
-            return
-        ahead, self._ahead = self._ahead, None
-        try:
-            ahead.result()
-        except Exception:
-            _log.warning(
-                "the claim ahead failed; its batch, if any, is in the ledger",
-                extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
-                exc_info=True,
-            )
+        while self._ahead:
+            try:
+                self._ahead.popleft().result()
+            except Exception:
+                _log.warning(
+                    "a claim ahead failed; its batch, if any, is in the ledger",
+                    extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
+                    exc_info=True,
+                )
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
-    def _take_ahead(self) -> Prepared | None:
-        ahead, self._ahead = self._ahead, None
-        return None if ahead is None else ahead.result()
+    def _next(self, *, may_claim: bool) -> Prepared | None:
+        """Return the next batch, and have those behind it worked on meanwhile."""
+        prepared = None
+        while prepared is None and self._ahead:
+            prepared = self._ahead.popleft().result()
+        if prepared is None and may_claim:
+            prepared = self._begin_one().result()
+        if prepared is not None and may_claim:
+            while len(self._ahead) < _AHEAD:
+                self._ahead.append(self._begin_one())
+        return prepared
 
-    def _claim_and_prepare(self) -> Prepared | None:
-        batch = self._parts.claimer.claim(self._lease, max_rows=self._rows)
-        return None if batch is None else self._parts.preparer.prepare(batch, self._lease)
+    def _begin_one(self) -> Pending[Prepared | None]:
+        parts, lease, rows = self._parts, self._lease, self._rows
+        claimed = parts.claiming.start(lambda: parts.claimer.claim(lease, max_rows=rows))
+
+        def prepare() -> Prepared | None:
+            batch = claimed.result()
+            return None if batch is None else parts.preparer.prepare(batch, lease)
+
+        return parts.preparing.start(prepare)
 
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._parts.clock.monotonic_s()

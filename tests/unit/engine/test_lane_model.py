@@ -88,7 +88,8 @@ class World:
             direct=DirectHandOver(
                 batches=self.ledger, clock=self.clock, version=version, fault=fault
             ),
-            background=AtOnce(),
+            claiming=AtOnce(),
+            preparing=AtOnce(),
             batch_rows=BATCH,
             rate_limit_per_s=0,
         )
