@@ -34,6 +34,9 @@ _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE = 1 << 15, 1 << 13, 1 << 12
 _CORRELATION_ID, _REPLY_TO, _MESSAGE_ID = 1 << 10, 1 << 9, 1 << 7
 _TYPE, _APP_ID = 1 << 5, 1 << 3
 
+_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
+"""Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
+
 HeaderTable = Mapping[str, str | int | None]
 
 
@@ -144,3 +147,42 @@ def encode_publish(
         part = body if len(body) <= largest else body[start : start + largest]
         pieces += (_FRAME.pack(_BODY_FRAME, channel, len(part)), part, _END)
     return pieces
+
+
+def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
+    """Return what a content header frame at the start of *data* says, its header table skipped.
+
+    Returns:
+        Bytes of the frame, channel, bytes of the body, and the ``app-id``; None when the frame is
+        of another kind, not whole yet, or not as expected: then it is pika's to judge.
+    """
+    if data[:1] != b"\x02" or len(data) < _FRAME.size:
+        return None
+    _, channel, size = _FRAME.unpack_from(data)
+    end = _FRAME.size + size
+    if len(data) <= end or data[end] != _END[0]:
+        return None
+    try:
+        _, _, body_bytes = _CONTENT.unpack_from(data, _FRAME.size)
+        app_id = _read_app_id(data, _FRAME.size + _CONTENT.size)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+    return end + 1, channel, body_bytes, app_id
+
+
+def _read_app_id(data: bytes, at: int) -> str | None:
+    """Walk over the properties that come before ``app-id``, in the order of their flags."""
+    (flags,) = _FLAGS.unpack_from(data, at)
+    at += _FLAGS.size
+    if not flags & _APP_ID:
+        return None
+    for bit in range(15, 3, -1):
+        if not flags & 1 << bit:
+            continue
+        if 1 << bit == _HEADERS:
+            at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
+        elif bit in _FIXED_BYTES:
+            at += _FIXED_BYTES[bit]
+        else:
+            at += 1 + data[at]
+    return data[at + 1 : at + 1 + data[at]].decode()

@@ -7,7 +7,7 @@ Rules, each learned from how pika works:
 * callbacks only note what happened and never raise: pika would turn an exception in one into a
   lost connection. What was noted is judged after the step;
 * the first thing that goes wrong with any connection fails the pump for good, with its reason;
-* what pika keeps private (sending ready-made frames, the size of its output buffer, giving up a
+* what pika keeps private (reading and sending frames, the size of its output buffer, giving up a
   connection without a farewell) is used in ``_Connection`` and nowhere else.
 """
 
@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import ConnectionClosedByClient
+from pika.frame import Header
+from pika.spec import BasicProperties
 
 from migrator.broker.connection import (
     PIKA_FAILURES,
@@ -28,6 +30,7 @@ from migrator.broker.connection import (
     opening_error,
     pika_parameters,
 )
+from migrator.broker.frames import read_content_header
 from migrator.errors import TargetError, TargetUnavailable
 
 _OPEN_TIMEOUT_S: Final = 20.0
@@ -37,6 +40,18 @@ _FAREWELL_S: Final = 1.5
 
 class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     """Adds what pika has, but keeps to itself."""
+
+    def _read_frame(self) -> tuple[int, Any]:
+        """Decode the next frame; of message properties, only what we read.
+
+        A quarter of the time of a staged pass went into header tables that nobody looks at.
+        """
+        found = read_content_header(self._frame_buffer)
+        if found is None:
+            consumed, decoded = super()._read_frame()
+            return consumed, decoded
+        consumed, channel, body_bytes, app_id = found
+        return consumed, Header(channel, body_bytes, BasicProperties(app_id=app_id))
 
     def send_frames(self, frames: Sequence[bytes]) -> None:
         """Append frames that are already in wire format to the output."""

@@ -200,30 +200,45 @@ def _check_properties(message: NativeMessage) -> None:
         "content-type": message.content_type,
     }
     for name, value in properties.items():
-        if value is not None and len(value.encode()) > SHORT_STRING_BYTES:
+        if value is not None and _utf8_bytes(value) > SHORT_STRING_BYTES:
             raise _Unfit(
                 Reason.PROPERTY_TOO_LONG,
-                f"{name} has {len(value.encode())} bytes; AMQP allows {SHORT_STRING_BYTES}",
+                f"{name} has {_utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
             )
 
 
 def _check_sizes(message: NativeMessage, rules: Rules) -> None:
-    frame_bytes = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1)
-    for key, value in message.headers.items():
-        key_bytes = len(key.encode())
-        if key_bytes > SHORT_STRING_BYTES:
-            raise _Unfit(
-                Reason.HEADER_KEY_TOO_LONG,
-                f"{key_bytes} bytes; AMQP allows {SHORT_STRING_BYTES}",
-            )
-        # length of the key, its bytes, type tag, and length of a long string or an int32
-        frame_bytes += 1 + key_bytes + 1 + 4
-        frame_bytes += len(value.encode()) if isinstance(value, str) else 0
+    _check_keys(message.headers)
     room = rules.frame_max_bytes - X_DEATH_RESERVE_BYTES
-    if rules.frame_max_bytes and frame_bytes > room:
+    frame_bytes = _frame_bytes(message.headers) if rules.frame_max_bytes else 0
+    if frame_bytes > room and rules.frame_max_bytes:
         raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{frame_bytes} bytes; one frame leaves {room}")
     if len(message.body) > rules.body_max_bytes:
         raise _Unfit(
             Reason.BODY_TOO_LARGE,
             f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
         )
+
+
+def _check_keys(headers: Mapping[str, object]) -> None:
+    for key in headers:
+        if _utf8_bytes(key) > SHORT_STRING_BYTES:
+            raise _Unfit(
+                Reason.HEADER_KEY_TOO_LONG,
+                f"{_utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+            )
+
+
+def _frame_bytes(headers: Mapping[str, str | int | None]) -> int:
+    """Return the size of a content header frame, with room for what we add ourselves."""
+    # per header: length of the key, type tag, and length of a long string or an int32
+    size = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1) + 6 * len(headers)
+    for key, value in headers.items():
+        size += len(key) if key.isascii() else len(key.encode())
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else len(value.encode())
+    return size
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

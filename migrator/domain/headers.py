@@ -36,6 +36,8 @@ _DROPPED: Final = frozenset(
 _BROKER_PREFIX: Final = "x-"
 """What a broker or client library left behind; a message that keeps it misleads both."""
 
+_TEXT_OR_NULL: Final = frozenset({str, type(None)})
+
 StoredHeaders = Mapping[str, str | None]
 
 
@@ -61,20 +63,22 @@ def parse_headers(text: str | None) -> StoredHeaders:
         return {}
     if not isinstance(parsed, dict):
         raise UnreadableHeaders(f"a JSON {type(parsed).__name__}, not an object")
-    for key, value in parsed.items():
-        _check_text(key, value)
+    if not _TEXT_OR_NULL.issuperset(map(type, parsed.values())):
+        key = next(key for key, value in parsed.items() if type(value) not in _TEXT_OR_NULL)
+        kind = type(parsed[key]).__name__
+        raise UnreadableHeaders(f"header {key[:80]!a} holds a JSON {kind}")
+    if "\\u" in text:  # only an escape can name half a character
+        _check_escapes(parsed)
     return parsed
 
 
-def _check_text(key: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
-        raise UnreadableHeaders(f"header {key[:80]!a} holds a JSON {type(value).__name__}")
-    try:
-        key.encode()
-        if value is not None:
-            value.encode()
-    except UnicodeEncodeError as exc:
-        raise UnreadableHeaders(f"header {key[:80]!a} holds text that is not Unicode") from exc
+def _check_escapes(parsed: StoredHeaders) -> None:
+    for key, value in parsed.items():
+        try:
+            key.encode()
+            (value or "").encode()
+        except UnicodeEncodeError as exc:
+            raise UnreadableHeaders(f"header {key[:80]!a} holds text that is not Unicode") from exc
 
 
 def kept_headers(stored: StoredHeaders) -> dict[str, str | int | None]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 _LENGTH: Final = 28
+_SEPARATORS: Final = ("-", "-", " ", ":", ":", ":", " Z")
 
 
 class NotAWireTime(ValueError):
@@ -18,7 +19,8 @@ class NotAWireTime(ValueError):
 
 def build_wire_time(moment: datetime) -> str:
     """Return *moment* (aware) as NServiceBus writes it, in UTC, to the microsecond."""
-    iso = moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    iso = utc.isoformat(sep=" ", timespec="microseconds")
     return f"{iso[:19]}:{iso[20:26]} Z"
 
 
@@ -31,14 +33,14 @@ def parse_wire_time(text: str) -> datetime:
     Raises:
         NotAWireTime: Any other length, separator or digit, or a date that does not exist.
     """
-    if len(text) == _LENGTH:
-        try:
-            moment = datetime.fromisoformat(f"{text[:19]}.{text[20:26]}").replace(tzinfo=UTC)
-        except ValueError as exc:
-            raise NotAWireTime(_complaint(text)) from exc
-        if build_wire_time(moment) == text:
-            return moment
-    raise NotAWireTime(_complaint(text))
+    separators = text[4:5], text[7:8], text[10:11], text[13:14], text[16:17], text[19:20], text[26:]
+    if len(text) != _LENGTH or separators != _SEPARATORS or text[11:13] == "24":
+        raise NotAWireTime(_complaint(text))
+    try:
+        # seven separators stand where they must: what is between them can only be digits
+        return datetime.fromisoformat(f"{text[:19]}.{text[20:26]}+00:00")
+    except ValueError as exc:
+        raise NotAWireTime(_complaint(text)) from exc
 
 
 def _complaint(text: str) -> str:

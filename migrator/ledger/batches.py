@@ -39,9 +39,6 @@ from migrator.ledger.leases import hold_lease
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Batch, Lease
 
-_CHUNK_ROWS: Final = 500
-"""Rows fetched at a time, so that the driver holds only a part of a batch twice."""
-
 
 class SqlBatches:
     """Implements ``ports.Batches``."""
@@ -87,12 +84,11 @@ class SqlBatches:
             select(row.store_id, row.row_index, row.destination, row.due, row.body, row.headers)
             .where(row.batch_id == batch.id, row.state.is_(None))
             .order_by(row.row_index)
-            .execution_options(yield_per=_CHUNK_ROWS)
         )
 
         def work() -> list[StoredTimeout]:
             with self._reading(f"reading the rows of batch {batch.id}") as connection:
-                return list(map(_stored, connection.execute(query)))
+                return list(map(_stored, connection.execute(query).all()))
 
         return retrying(work)
 

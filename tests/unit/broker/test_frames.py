@@ -14,6 +14,7 @@ from migrator.broker.frames import (
     encode_properties,
     encode_publish,
     encode_table,
+    read_content_header,
     short_string,
 )
 from tests.unit.broker.material import message
@@ -102,3 +103,49 @@ def test_a_short_string_is_measured_in_bytes() -> None:
     assert short_string("é" * 127 + "x")[0] == 255
     with pytest.raises(ValueError, match="256 bytes"):
         short_string("é" * 128)
+
+
+_PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "content_type": _SHORT,
+        "content_encoding": _SHORT,
+        "headers": _TABLE,
+        "delivery_mode": st.integers(1, 2),
+        "priority": st.integers(0, 255),
+        "correlation_id": _SHORT,
+        "reply_to": _SHORT,
+        "expiration": _SHORT,
+        "message_id": _SHORT,
+        "timestamp": st.integers(0, 2**60),
+        "type": _SHORT,
+        "user_id": _SHORT,
+        "app_id": _SHORT,
+        "cluster_id": _SHORT,
+    },
+)
+
+
+@given(given_properties=_PROPERTIES, body_bytes=st.integers(0, 2**40), rest=st.binary(max_size=40))
+def test_reading_a_content_header_agrees_with_pika(
+    given_properties: dict[str, Any], body_bytes: int, rest: bytes
+) -> None:
+    """Whatever properties a message has, frame size, channel, body size and app-id are right."""
+    header = frame.Header(9, body_bytes, spec.BasicProperties(**given_properties))
+    data = header.marshal()
+    expected = (len(data), 9, body_bytes, given_properties.get("app_id"))
+    assert read_content_header(data + rest) == expected
+
+
+@pytest.mark.parametrize("cut", [0, 1, 6, 7, 20, -1])
+def test_a_frame_that_is_not_whole_is_left_to_pika(cut: int) -> None:
+    """Nothing is read from a frame whose end has not come yet."""
+    data = frame.Header(1, 5, spec.BasicProperties(app_id="a", headers={"k": "v"})).marshal()
+    assert read_content_header(data[:cut]) is None
+
+
+def test_other_and_broken_frames_are_left_to_pika() -> None:
+    """Bodies, wrong end marks and properties that run over the end are not ours to judge."""
+    data = frame.Header(1, 5, spec.BasicProperties(app_id="a" * 20)).marshal()
+    assert read_content_header(frame.Body(1, b"xyz").marshal()) is None
+    assert read_content_header(data[:-1] + b"\x00") is None
