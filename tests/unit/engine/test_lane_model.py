@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -211,10 +212,8 @@ def test_kills_and_cuts_in_any_order_lose_nothing(
     world.broker.failure_rate = rate
     for name, hit in kills:
         session, _, _ = world.process(mode, kill_at(name, hit))
-        try:
+        with contextlib.suppress(Killed, TargetUnavailable):
             work(session)
-        except (Killed, TargetUnavailable):
-            pass
         world.die()
     world.run_to_the_end(mode)
     assert world.lost() == []

@@ -1,0 +1,89 @@
+"""What the engine needs from the outside, as narrow Protocols; adapters implement them.
+
+``Store`` and ``Claims`` are the legacy side, ``Leases``, ``Batches`` and ``Runs`` the ledger,
+``Link``, ``Staging`` and ``Destinations`` the broker; one module each. Every method's docstring
+is its contract:
+what is true when it returns, and what is true when it raises.
+
+All datetimes are aware and in UTC. Adapters translate their driver's errors into
+``migrator.errors``; a ``…Unavailable`` always means that nothing half-done was left behind in
+that adapter, or that the docstring says what was.
+"""
+
+from migrator.ports.broker import (
+    Destinations,
+    Held,
+    Link,
+    Outgoing,
+    Settled,
+    Staging,
+    Unreachable,
+)
+from migrator.ports.ledger import (
+    Batches,
+    Leases,
+    Runs,
+)
+from migrator.ports.preflight import (
+    BrokerFacts,
+    BrokerServer,
+    DelayEntities,
+    LedgerFacts,
+    NotChecked,
+    Policy,
+    QueueProbe,
+    Room,
+)
+from migrator.ports.store import (
+    Claim,
+    ClaimRequest,
+    Claims,
+    Cursor,
+    Store,
+    SurveyedRow,
+)
+from migrator.ports.work import (
+    Background,
+    Batch,
+    Clock,
+    FaultPoint,
+    Lease,
+    Pending,
+    StoreEndpoint,
+    T,
+)
+
+__all__ = [
+    "Background",
+    "Batch",
+    "Batches",
+    "BrokerFacts",
+    "BrokerServer",
+    "Claim",
+    "ClaimRequest",
+    "Claims",
+    "Clock",
+    "Cursor",
+    "DelayEntities",
+    "Destinations",
+    "FaultPoint",
+    "Held",
+    "Lease",
+    "Leases",
+    "LedgerFacts",
+    "Link",
+    "NotChecked",
+    "Outgoing",
+    "Pending",
+    "Policy",
+    "QueueProbe",
+    "Room",
+    "Runs",
+    "Settled",
+    "Staging",
+    "Store",
+    "StoreEndpoint",
+    "SurveyedRow",
+    "T",
+    "Unreachable",
+]

@@ -1,0 +1,127 @@
+"""Facts for preflight: asked before anything is done; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import (
+    QueueName,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotChecked:
+    """In place of an answer that could not be had; never to be read as "fine"."""
+
+    reason: str
+    """Why: no management API, no right to look …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServer:
+    """What the broker says about itself."""
+
+    product: str
+    version: tuple[int, int, int]
+    """All zeros when it cannot be read."""
+    version_text: str
+    flags: Mapping[str, bool] | NotChecked
+    """Feature flags, by name: whether enabled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProbe:
+    """A queue that exists."""
+
+    messages: int
+    """Ready ones; what consumers hold is invisible here."""
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayEntities:
+    """How far the native delays of one generation are there."""
+
+    missing: Sequence[str]
+    """Exchanges, queues and bindings that do not exist, each as a short text."""
+    different: Mapping[str, str]
+    """Entities that exist with other arguments: name to what differs."""
+    not_checked: Sequence[NotChecked]
+    """What could not be looked at (bindings, without the management API)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy, or an operator policy, that applies to a queue."""
+
+    name: str
+    definition: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the broker has left for messages, on its fullest node."""
+
+    disk_free_bytes: int
+    disk_limit_bytes: int
+    """Below this much free disk the broker stops all publishers."""
+
+
+class BrokerFacts(Protocol):
+    """What checks ask the broker.
+
+    Raises, each of its methods:
+        TargetUnavailable: The broker cannot be reached (network).
+        AccessRefused: It answered and refused (authentication, virtual host, permission).
+
+    Absence is an answer, not an error; so is ``NotChecked``.
+    """
+
+    def server(self) -> BrokerServer:
+        """Connect as the daemon would, and return what the broker says about itself."""
+        ...
+
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+        """Return each of *names*, with None for a queue that does not exist."""
+        ...
+
+    def delay_entities(self, version: DelaysVersion) -> DelayEntities:
+        """Compare the native delays of *version* with what they must be."""
+        ...
+
+    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
+        """Return the policies that apply to the queues *names*, or would once they exist."""
+        ...
+
+    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
+        """Return the names that are bound to the delivery exchange by ``#.<name>``."""
+        ...
+
+    def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
+        """Return how many expired messages wait in vain for a target, by level; no zeros."""
+        ...
+
+    def alarms(self) -> Sequence[str] | NotChecked:
+        """Return the resource alarms in force, each as a short text."""
+        ...
+
+    def room(self) -> Room | NotChecked:
+        """Return what is left for messages."""
+        ...
+
+
+class LedgerFacts(Protocol):
+    """What checks ask the ledger."""
+
+    def verify(self) -> str:
+        """Return a short text about the ledger (version, id) when it is fit for use.
+
+        Raises:
+            LedgerMissing: There is none, or not of the version this program needs.
+            LedgerCloned: It was created in another database.
+            StoreUnavailable: It cannot be asked.
+        """
+        ...

@@ -1,0 +1,93 @@
+"""Time, background work, and the values that all sides name: endpoint, lease, batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from migrator.domain.marks import Pass
+from migrator.domain.states import BatchState, Mode
+from migrator.domain.timeouts import (
+    BatchId,
+    EndpointName,
+    Lane,
+    RunId,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+FaultPoint = Callable[[str], None]
+"""Called with the name of each step; tests make it kill the process, otherwise it does nothing."""
+
+
+class Clock(Protocol):
+    """The time of the legacy database, which all rows' due times refer to."""
+
+    def now(self) -> datetime:
+        """Return the database's time, carried on by a monotonic clock between samples."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds of a clock that never jumps; for ages and deadlines."""
+        ...
+
+
+class Pending(Protocol[T_co]):
+    """A result that is being worked on elsewhere."""
+
+    def result(self) -> T_co:
+        """Wait for the work and return its result, or raise what it raised."""
+        ...
+
+
+class Background(Protocol):
+    """Somewhere to do the next thing while this one is still going on."""
+
+    def start(self, work: Callable[[], T]) -> Pending[T]:
+        """Begin *work* and return at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEndpoint:
+    """One endpoint's timeouts in the store."""
+
+    name: EndpointName
+    """As the operator named it; when merely discovered, as the table shows it (dots are ``_``)."""
+    source: str
+    """Where its rows are, unique in the store: for SQL ``schema.table``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lane held by this process, until the deadline it was last renewed to."""
+
+    lane: Lane
+    owner: str
+    token: int
+    """Fencing token: grows with every change of owner; each write names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch as the ledger has it."""
+
+    id: BatchId
+    run: RunId
+    endpoint: EndpointName
+    source: str
+    lane: Lane
+    mode: Mode
+    state: BatchState
+    attempt: int
+    size: int
+    """Rows claimed, quarantined ones included."""
+    body_bytes: int
+
+    @property
+    def current_pass(self) -> Pass:
+        """The attempt that is under way or was the last."""
+        return Pass(batch=self.id, attempt=self.attempt)
