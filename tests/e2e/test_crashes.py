@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.rig import Rig, chance, row
 
-BATCH: Final = 100
+BATCH: Final = 200
 STAGED: Final = (
     "claim.done",
     "staged.begun",
