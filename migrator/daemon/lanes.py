@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ class LaneThread:
         self._stop = stop
         self._once = once
         self._patience_s = patience_s
-        self._failing_s = 0.0
+        self._failures = 0
+        self._failing_since_s = 0.0
         self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
         self.crash: BaseException | None = None
 
@@ -139,7 +141,6 @@ class LaneThread:
             opened = self._open(held)
             try:
                 opened.session.recover()
-                self._recovered()
                 return self._turns(held, opened.session)
             finally:
                 opened.close()
@@ -148,7 +149,9 @@ class LaneThread:
         while not self._stop.at_once.is_set():
             held.check()
             draining = self._stop.draining.is_set()
-            if session.turn(may_claim=not draining):
+            did_something = session.turn(may_claim=not draining)
+            self._went_well()
+            if did_something:
                 continue
             if draining or (self._nothing_left(session) and self._once):
                 return True
@@ -224,19 +227,22 @@ class LaneThread:
 
     # ── trouble ─────────────────────────────────────────────────────────────────────────────
 
-    def _recovered(self) -> None:
-        self._failing_s = 0.0
+    def _went_well(self) -> None:
+        self._failures = 0
         self.trouble = None
 
     def _may_go_on(self, exc: MigratorError) -> bool:
         """Wait a little after a failure; with ``once``, give up when patience is over."""
-        backoff_s = min(max(self._failing_s, _FIRST_BACKOFF_S), _MAX_BACKOFF_S)
-        backoff_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-        self._failing_s += backoff_s
+        now_s = time.monotonic()
+        if not self._failures:
+            self._failing_since_s = now_s
+        self._failures += 1
         self.trouble = str(exc)
-        if self._once and self._failing_s > self._patience_s:
+        if self._once and now_s - self._failing_since_s > self._patience_s:
             self._give_up("it keeps failing; giving up", "lane_gave_up", exc)
             return False
+        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** (self._failures - 1), _MAX_BACKOFF_S)
+        backoff_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
         _log.warning(
             "trouble; the lane begins again",
             extra={"action": "lane_trouble", "error": str(exc), "retry_in_s": round(backoff_s, 2)},
