@@ -125,6 +125,8 @@ class Rig:
     management_url: str | None = None
     endpoint: str = "Sales"
     schema: str = "public"
+    table_name: str | None = None
+    """When the endpoint's name does not say it."""
     delays: DelaysVersion = DelaysVersion.V2
     settings: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -133,7 +135,11 @@ class Rig:
 
     @property
     def table(self) -> sql.Identifier:
-        return sql.Identifier(self.schema, self.endpoint.replace(".", "_") + "_TimeoutData")
+        return sql.Identifier(self.schema, self._table_name)
+
+    @property
+    def _table_name(self) -> str:
+        return self.table_name or self.endpoint.replace(".", "_") + "_TimeoutData"
 
     def sql(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Return a connection of the test's own."""
@@ -141,8 +147,11 @@ class Rig:
 
     def create_store(self) -> None:
         """Create the table as the vendor's script does."""
-        name = self.endpoint.replace(".", "_") + "_TimeoutData"
+        name = self._table_name
         with self.sql() as connection:
+            connection.execute(
+                sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema))
+            )
             connection.execute(
                 sql.SQL(
                     'CREATE TABLE {} ("Id" uuid NOT NULL PRIMARY KEY,'
@@ -180,6 +189,12 @@ class Rig:
             found = connection.execute(sql.SQL('SELECT "Id" FROM {}').format(self.table))
             return {str(each) for (each,) in found}
 
+    def stored(self) -> dict[str, tuple[Any, ...]]:
+        """Return id → all columns of everything that is still in the legacy table."""
+        with self.sql() as connection:
+            found = connection.execute(sql.SQL("SELECT * FROM {}").format(self.table))
+            return {str(each[0]): each for each in found}
+
     def quarantined(self) -> dict[str, str]:
         """Return id → reason code of everything in quarantine."""
         with self.sql() as connection:
@@ -195,6 +210,8 @@ class Rig:
             return Counter({str(state): int(n) for state, n in found})
 
     # ── the program ─────────────────────────────────────────────────────────────────────────
+
+    program = (sys.executable, "-m", "migrator")
 
     def environment(self, **more: str) -> dict[str, str]:
         settings = {
@@ -214,7 +231,7 @@ class Rig:
         if fault is not None:
             environment[FAULT_VARIABLE] = fault
         process = subprocess.Popen(
-            [sys.executable, "-m", "migrator", *args],
+            [*self.program, *args],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -227,9 +244,21 @@ class Rig:
         self, *args: str, fault: str | None = None, timeout: float = 90, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the real program to its end and return what it said."""
-        process = self.start(*args, fault=fault, **env)
+        return self.finish(self.start(*args, fault=fault, **env), timeout=timeout)
+
+    def finish(
+        self, process: subprocess.Popen[str], *, timeout: float = 90
+    ) -> subprocess.CompletedProcess[str]:
+        """Wait for *process* to end and return what it said; several may have been started."""
         out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def stop(self, process: subprocess.Popen[str]) -> str:
+        """Ask *process* to end as systemd would, demand that it does, return its stderr."""
+        process.send_signal(signal.SIGTERM)
+        done = self.finish(process, timeout=60)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stderr
 
     def must(self, *args: str, codes: Sequence[int] = (0,), **more: Any) -> str:
         """Run the program, demand one of *codes*, return its stdout."""
@@ -274,8 +303,9 @@ class Rig:
     def prepare(self, *receivers: str) -> None:
         """Create store, ledger, levels and receivers: everything a migration needs."""
         self.create_store()
-        self.must("db", "upgrade")
-        self.must("delays", "create")
+        for process in (self.start("db", "upgrade"), self.start("delays", "create")):
+            done = self.finish(process)
+            assert done.returncode == 0, done.stderr[-4000:]
         self.create_receivers(*(receivers or ("Billing",)))
 
     def drain(self, *queues: str) -> list[Found]:
@@ -309,11 +339,16 @@ class Rig:
 
 
 def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
-    while True:
-        method, properties, body = channel.basic_get(queue, auto_ack=True)
+    """Yield what is in *queue*, in bulk; one look first, because waiting for silence takes time."""
+    method, properties, body = channel.basic_get(queue, auto_ack=True)
+    if method is None:
+        return
+    yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
+    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=0.3):
         if method is None:
-            return
+            break
         yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
+    channel.cancel()
 
 
 def chance(seed: int) -> random.Random:
