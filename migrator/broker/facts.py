@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from migrator.broker.admin import QueueFacts
 from migrator.broker.connection import ConnectionSettings, EntityLocked
 from migrator.broker.management import ManagementApi
-from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_queues, server_facts
+from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 from migrator.broker.topology import inspect_delays
 from migrator.domain.delays import BITS
 from migrator.domain.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
@@ -76,6 +76,10 @@ class RabbitFacts:
             return _probe(find_queues(self._settings, [name])[name])
         except EntityLocked:  # exclusive to its one consumer
             return QueueProbe(messages=0, consumers=1)
+
+    def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return names we may not declare; see ``ports.BrokerFacts``."""
+        return find_forbidden(self._settings, names)
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Compare the delays with what they must be; see ``ports.BrokerFacts``."""

@@ -37,6 +37,22 @@ def find_queues(
         return {name: admin.queue(name) for name in names}
 
 
+def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapping[str, str]:
+    """Return those of *names* that may not be configured, with the broker's words.
+
+    Creates nothing: it deletes a queue of almost that name, which nobody has. The broker looks
+    at the permission first, and deleting what does not exist is no error.
+    """
+    forbidden = {}
+    with admin_session(settings, purpose="look") as admin:
+        for name in names:
+            try:
+                admin.delete_queue(f"{name}.probe-{secrets.token_hex(6)}", if_empty=True)
+            except AccessRefused as exc:
+                forbidden[name] = str(exc)
+    return forbidden
+
+
 def has_stream_queues(settings: ConnectionSettings) -> bool:
     """Return whether ``stream_queue`` is enabled, which at-least-once dead-lettering needs.
 

@@ -88,6 +88,13 @@ class BrokerFacts(Protocol):
         """Return each of *names*, with None for a queue that does not exist."""
         ...
 
+    def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return those of *names* that we may not declare as queues, with the broker's words.
+
+        Makes nothing. May be empty.
+        """
+        ...
+
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Compare the native delays of *version* with what they must be."""
         ...

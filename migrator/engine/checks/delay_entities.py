@@ -34,9 +34,13 @@ def check(broker: BrokerFacts, *, version: DelaysVersion) -> Iterator[Finding]:
             text=f"it exists with other arguments: {text}",
             remedy="find out who made it; it must be deleted and made again while empty",
         )
-    for gap in report.not_checked:
+    if report.not_checked:
+        more = len(report.not_checked) - 1
         yield Finding(
-            check=NAME, level=Level.NOT_CHECKED, subject=f"delays {version}", text=gap.reason
+            check=NAME,
+            level=Level.NOT_CHECKED,
+            subject=f"delays {version}",
+            text=report.not_checked[0].reason + (f"; and {more} more" if more else ""),
         )
     if not (report.missing or report.different or report.not_checked):
         yield Finding(

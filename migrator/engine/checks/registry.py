@@ -9,6 +9,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.engine.checks import (
     broker_alarms,
     broker_reachable,
+    broker_rights,
     broker_version,
     capacity,
     clock_skew,
@@ -33,6 +34,9 @@ Check = Callable[[Context], Iterable[Finding]]
 CHECKS: Final[Mapping[str, Check]] = {
     broker_alarms.NAME: lambda c: broker_alarms.check(c.broker),
     broker_reachable.NAME: lambda c: broker_reachable.check(c.broker),
+    broker_rights.NAME: lambda c: broker_rights.check(
+        c.broker, mode=c.choices.mode, own_queues=c.choices.own_queues
+    ),
     broker_version.NAME: lambda c: broker_version.check(
         c.broker, version=c.choices.version, mode=c.choices.mode
     ),

@@ -39,6 +39,7 @@ class FakeBroker:
         default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
     )
     probes: dict[str, QueueProbe] = field(default_factory=dict)
+    forbidden: Mapping[str, str] = field(default_factory=dict)
     entities: DelayEntities = COMPLETE
     rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
     bound: frozenset[QueueName] | NotChecked = frozenset()
@@ -66,6 +67,11 @@ class FakeBroker:
         """Return the queues set."""
         self._answer()
         return {name: self.probes.get(name) for name in names}
+
+    def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return those of *names* that are set."""
+        self._answer()
+        return {name: self.forbidden[name] for name in names if name in self.forbidden}
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Return the entities set."""

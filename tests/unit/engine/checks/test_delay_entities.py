@@ -25,7 +25,9 @@ def test_absent_delays_are_refused_with_the_command_that_makes_them() -> None:
 
 def test_different_and_unknown_entities_are_findings_of_their_own() -> None:
     """Nothing is said to be fine beside them."""
-    report = DelayEntities(missing=["x"], different={"q": "x-overflow"}, not_checked=[NO_API])
+    unknown = [NO_API] * 3
+    report = DelayEntities(missing=["x"], different={"q": "x-overflow"}, not_checked=unknown)
     found = list(check(FakeBroker(entities=report), version=DelaysVersion.V2))
     assert levels(found) == [Level.REFUSED, Level.REFUSED, Level.NOT_CHECKED]
     assert (found[0].text, found[1].subject) == ("missing: x", "q")
+    assert found[2].text == f"{NO_API.reason}; and 2 more"

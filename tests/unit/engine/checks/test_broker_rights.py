@@ -1,0 +1,27 @@
+"""Tests of ``migrator.engine.checks.broker_rights``."""
+
+from __future__ import annotations
+
+from migrator.domain.findings import Level
+from migrator.domain.states import Mode
+from migrator.engine.checks.broker_rights import check
+from tests.unit.engine.checks.fakes import FakeBroker, levels
+
+
+def test_staged_is_refused_where_our_queues_may_not_be_made() -> None:
+    """Each queue is named, with the command that prints the grants and the other mode."""
+    broker = FakeBroker(forbidden={"migrator.staging.x.0": "access refused"})
+    names = ["migrator.staging.x.0", "migrator.receipts.x.0"]
+    (found,) = check(broker, mode=Mode.STAGED, own_queues=names)
+    assert (found.level, found.subject) == (Level.REFUSED, "migrator.staging.x.0")
+    assert "access refused" in found.text
+    assert "migrator broker grants" in found.remedy
+    assert "--mode direct" in found.remedy
+
+
+def test_what_need_not_be_made_is_not_asked() -> None:
+    """Direct needs no queue; without a ledger nobody knows their names."""
+    broker = FakeBroker(forbidden={"q": "access refused"})
+    assert levels(list(check(broker, mode=Mode.DIRECT, own_queues=["q"]))) == [Level.OK]
+    assert levels(list(check(broker, mode=Mode.STAGED, own_queues=[]))) == [Level.NOT_CHECKED]
+    assert levels(list(check(broker, mode=Mode.STAGED, own_queues=["r"]))) == [Level.OK]
