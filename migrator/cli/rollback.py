@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +10,7 @@ from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.daemon.owner import current_owner, is_surely_dead
+from migrator.domain.states import BatchState
 from migrator.domain.timeouts import RunId
 from migrator.engine.rollback import Rollback, RollbackScope, RolledBack
 from migrator.wiring import App
@@ -20,6 +20,9 @@ Examples:
   migrator rollback --dry-run
   migrator rollback --endpoint Sales --yes
   migrator rollback --run 12 --yes"""
+
+_RELEASED: Final = frozenset({BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED})
+"""States of batches of which nothing can have left migrator's own queues."""
 
 
 def rollback(
@@ -50,14 +53,14 @@ def rollback(
             endpoint=app.store.find(endpoint) if endpoint else None,
             run=None if run is None else RunId(run),
         )
-        done = _rolled_back(app, scope, is_dry=dry_run)
+        done = _forecast(app, scope) if dry_run else _rolled_back(app, scope)
         if not dry_run:
             detail = {"rows": done.rows, "quarantined": done.quarantined, "run": run}
             app.runs.record("rolled_back", detail=detail, batch=None)
     _show(done, is_dry=dry_run, as_json=session.wants_json)
 
 
-def _rolled_back(app: App, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
+def _rolled_back(app: App, scope: RollbackScope) -> RolledBack:
     for lane, owner in app.leases.holders():
         if is_surely_dead(owner):
             app.leases.evict(lane, owner)
@@ -68,10 +71,22 @@ def _rolled_back(app: App, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
         owner=current_owner(),
         lease_duration=app.plan.lease,
     )
-    done = rollback.run(scope, is_dry=is_dry)
-    if is_dry and scope.run is None:
-        return replace(done, quarantined=_in_quarantine(app, scope))
-    return done
+    return rollback.run(scope, is_dry=False)
+
+
+def _forecast(app: App, scope: RollbackScope) -> RolledBack:
+    """Return what a rollback would do now; takes no lane, so that nothing at all is written."""
+    busy = [(lane, owner) for lane, owner in app.leases.holders() if not is_surely_dead(owner)]
+    lanes = {lane for lane, _ in busy}
+    batches = [b for b in app.books.open_batches() if b.lane not in lanes and scope.covers(b)]
+    released = [batch for batch in batches if batch.state in _RELEASED]
+    return RolledBack(
+        rows=sum(batch.size for batch in released),
+        batches=[batch.id for batch in released],
+        quarantined=0 if scope.run is not None else _in_quarantine(app, scope),
+        untouched=[batch.id for batch in batches if batch.state not in _RELEASED],
+        busy=busy,
+    )
 
 
 def _in_quarantine(app: App, scope: RollbackScope) -> int:

@@ -26,9 +26,10 @@ from migrator.domain.report import (
 from migrator.domain.states import OPEN, BatchState, Mode, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId
 from migrator.errors import LedgerError
+from migrator.ledger.batches import batch_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.views import progress_view
-from migrator.ports import StoreEndpoint
+from migrator.ports import Batch, StoreEndpoint
 
 
 class SqlBooks:
@@ -70,6 +71,16 @@ class SqlBooks:
         )
         with self._reading("counting doubtful batches") as connection:
             return connection.execute(query).scalar_one()
+
+    def open_batches(self) -> Sequence[Batch]:
+        """Return every batch that is claimed and not settled, of all lanes, oldest first.
+
+        Takes nobody's lane: any of it may change at once. Doubtful ones are not included.
+        """
+        table = self._tables.batch
+        query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
+        with self._reading("listing open batches") as connection:
+            return [batch_of(row) for row in connection.execute(query).all()]
 
     def runs(self, *, limit: int = 50) -> Sequence[RunSummary]:
         """Return the latest runs, newest first."""
