@@ -47,7 +47,8 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
     except DBAPIError as exc:
         if is_passing(exc):
             raise StoreUnavailable(
-                f"the database is not available for {doing}: {_primary(exc)}"
+                f"the database cannot be reached for {doing}: {_primary(exc)}; nothing was changed:"
+                " check store.url, the network and the database, and try again"
             ) from exc
         raise failed(f"the database refused {doing}: {_primary(exc)}") from exc
     except SQLAlchemyError as exc:
