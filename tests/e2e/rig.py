@@ -312,7 +312,10 @@ class Rig:
         """Take every message out of *queues*."""
         with self.amqp() as connection:
             channel = connection.channel()
-            return [found for queue in queues for found in _drain(channel, queue)]
+            filled = [queue for queue in queues if channel.basic_get(queue)[0] is not None]
+        with self.amqp() as connection:  # what was only looked at went back with its connection
+            channel = connection.channel()
+            return [found for queue in filled for found in _drain(channel, queue)]
 
     def drain_levels(self) -> list[Found]:
         """Take every message out of the delay levels."""
@@ -339,15 +342,17 @@ class Rig:
 
 
 def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
-    """Yield what is in *queue*, in bulk; one look first, because waiting for silence takes time."""
-    method, properties, body = channel.basic_get(queue, auto_ack=True)
-    if method is None:
-        return
-    yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
-    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=0.3):
+    """Yield what is in *queue*, in bulk, each acknowledged once it is ours.
+
+    Never with automatic acknowledgement: what is on its way when the consumer is cancelled
+    would be gone, and would look like a message that migrator lost.
+    """
+    channel.basic_qos(prefetch_count=1000)
+    for method, properties, body in channel.consume(queue, inactivity_timeout=0.3):
         if method is None:
             break
         yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
+        channel.basic_ack(method.delivery_tag)
     channel.cancel()
 
 
