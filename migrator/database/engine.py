@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.domain.timeouts import content_hash
+from migrator.errors import ConfigError
 
 APPLICATION_NAME: Final = "migrator"
 LOCK_TIMEOUT: Final = timedelta(seconds=5)
@@ -26,6 +28,7 @@ CONNECT_TIMEOUT_S: Final = 10
 CONTENT_HASH: Final = "migrator_content_hash"
 """SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
 _WRITES: Final = "migrator_writes"
+_EXAMPLE: Final = "postgresql+psycopg://user@host/database or sqlite:///file"
 
 _POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
     # a server-side prepared statement may flip to a generic plan, which does not know how far
@@ -47,15 +50,30 @@ def open_engine(url: str | URL) -> Engine:
 
     Pass it on to everything that works on this database, and ``dispose`` it at the end.
     Parameters never show up in its logs or errors.
+
+    Raises:
+        ConfigError: It is no database URL, or none for a database and driver we have.
     """
-    parsed = make_url(url)
+    try:
+        return _engine(make_url(url))
+    except (ArgumentError, NoSuchModuleError) as exc:
+        raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
+    except ImportError as exc:
+        raise ConfigError(
+            f"store.url wants the driver {exc.name}, which is not here; write {_EXAMPLE}"
+        ) from exc
+
+
+def _engine(parsed: URL) -> Engine:
+    if parsed.get_backend_name() not in _PREPARE:
+        raise ConfigError(
+            f"store.url: {parsed.get_backend_name()} is not in this version; write {_EXAMPLE}"
+        )
     arguments: dict[str, Any] = {}
     if parsed.get_backend_name() == "postgresql":
         arguments = {k: v for k, v in _POSTGRESQL_ARGUMENTS.items() if k not in parsed.query}
     engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments)
-    prepare = {"postgresql": _prepare_postgresql, "sqlite": _prepare_sqlite}
-    if engine.dialect.name in prepare:
-        prepare[engine.dialect.name](engine)
+    _PREPARE[engine.dialect.name](engine)
     return engine
 
 
@@ -124,3 +142,7 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 def _ms(span: timedelta) -> int:
     return span // timedelta(milliseconds=1)
+
+
+_PREPARE: Final = {"postgresql": _prepare_postgresql, "sqlite": _prepare_sqlite}
+"""By kind of database; what is not here is not in this version."""

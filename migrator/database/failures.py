@@ -6,6 +6,7 @@ may quote a row), never with parameters or a URL; the cause stays attached.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,11 @@ _PASSING_STATES: Final = (
 _PASSING_SQLITE: Final = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
+_TURNED_AWAY: Final = re.compile(
+    r"FATAL:.*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied"
+    r"|not permitted to log in|not currently accepting connections)|no password supplied"
+)
+"""psycopg gives no SQLSTATE when connecting fails; in another language it counts as passing."""
 _RETRY_ATTEMPTS: Final = 3
 _RETRY_MAX_WAIT_S: Final = 1.0
 
@@ -47,8 +53,8 @@ def translating(failed: type[MigratorError], *, doing: str) -> Iterator[None]:
     except DBAPIError as exc:
         if is_passing(exc):
             raise StoreUnavailable(
-                f"the database cannot be reached for {doing}: {_primary(exc)}; nothing was changed:"
-                " check store.url, the network and the database, and try again"
+                f"the database cannot be reached for {doing}: {_primary(exc)}; "
+                "check store.url, the network and the database"
             ) from exc
         raise failed(f"the database refused {doing}: {_primary(exc)}") from exc
     except SQLAlchemyError as exc:
@@ -79,7 +85,9 @@ def is_passing(exc: DBAPIError) -> bool:
     if isinstance(exc.orig, sqlite3.Error):
         code = getattr(exc.orig, "sqlite_errorcode", None)
         return code is not None and code & 0xFF in _PASSING_SQLITE  # low byte: primary code
-    # a driver that has no code has no answer from the server
+    # a driver that has no code has no answer from the server, or was turned away at the door
+    if _TURNED_AWAY.search(str(exc.orig)):
+        return False
     return type(exc.orig).__name__ in {"OperationalError", "InterfaceError", "ConnectionTimeout"}
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from migrator.database.engine import open_engine, reading, writing
 from migrator.database.failures import is_passing, retrying, translating
 from migrator.database.types import UtcDateTime, byte_length, database_now
-from migrator.errors import LedgerError, StoreError, StoreUnavailable
+from migrator.errors import ConfigError, LedgerError, StoreError, StoreUnavailable
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -58,6 +58,23 @@ def test_sqlite_tells_time_and_bytes(tmp_path: Path) -> None:
     assert tuple(sizes) == (3, 0)
 
 
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("nonsense", "no database URL"),
+        ("postgresql+nope://u:hunter2@h/d", "no database URL"),
+        ("postgresql+asyncpg://u:hunter2@h/d", "the driver asyncpg"),
+        ("mysql://u:hunter2@h/d", "mysql is not in this version"),
+    ],
+)
+def test_other_databases_are_refused_with_an_example(url: str, word: str) -> None:
+    """A wrong setting is no bug, and its password is not told."""
+    with pytest.raises(ConfigError, match=word) as caught:
+        open_engine(url)
+    assert "postgresql+psycopg://" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     """Whatever ends the block but its end rolls back, tables included."""
     engine = open_engine(f"sqlite:///{tmp_path}/x.db")
@@ -93,6 +110,10 @@ def _sqlite_error(code: int) -> sqlite3.Error:
         (psycopg.errors.AdminShutdown("x"), True),
         (psycopg.errors.DiskFull("x"), True),
         (psycopg.OperationalError("connection refused"), True),
+        (psycopg.OperationalError("failed: FATAL:  the database system is starting up"), True),
+        (psycopg.OperationalError('failed: FATAL:  database "x" does not exist'), False),
+        (psycopg.OperationalError("FATAL:  password authentication failed for user"), False),
+        (psycopg.OperationalError("fe_sendauth: no password supplied"), False),
         (psycopg.errors.InsufficientPrivilege("x"), False),
         (psycopg.errors.UndefinedTable("x"), False),
         (psycopg.errors.UniqueViolation("x"), False),
