@@ -1,0 +1,128 @@
+"""The pages of names one meets: verbs, codes, actions, reasons, checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from dev.reference import words
+from dev.reference.markdown import first_line, page, table, word
+from migrator import errors, logs
+from migrator.cli.root import program
+from migrator.domain.conversion import Reason
+from migrator.engine.checks import CHECKS, registry
+
+_WIDTH: Final = 100
+"""Characters; so that help is wrapped alike whatever terminal this runs in."""
+
+# ── the command line ────────────────────────────────────────────────────────────────────────
+
+
+def cli() -> str:
+    """Return the help of every verb, in the order in which the program lists them."""
+    return page(
+        "Command line",
+        "What `--help` prints, for the program and each of its verbs.",
+        "The options of the program itself come before the verb: "
+        "`migrator --config FILE run --endpoint Sales`.",
+        *(_text_block(" ".join(path), text) for path, text in helps()),
+    )
+
+
+def helps() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield every command as the words one types, with its help."""
+    yield from _helps(typer.main.get_command(program), ("migrator",), None)
+
+
+def _helps(command: Any, path: tuple[str, ...], above: Any) -> Iterator[tuple[Any, str]]:
+    context = command.make_context(
+        path[-1], [], parent=above, resilient_parsing=True, terminal_width=_WIDTH, color=False
+    )
+    yield path, context.get_help()
+    for name, verb in getattr(command, "commands", {}).items():
+        yield from _helps(verb, (*path, name), context)
+
+
+def _text_block(title: str, text: str) -> str:
+    lines = (line.rstrip() for line in text.strip().splitlines())
+    return f"## {title}\n\n```text\n" + "\n".join(lines) + "\n```"
+
+
+# ── codes and actions ───────────────────────────────────────────────────────────────────────
+
+
+def exit_codes() -> str:
+    """Return what each exit code means, and which errors end the program with it."""
+    rows = [
+        (str(int(code)), *word(words.EXIT_CODES, code), _errors_of(code))
+        for code in errors.ExitCode
+    ]
+    return page(
+        "Exit codes",
+        "What the process tells its caller; the last line on stderr says why.",
+        table(("code", "meaning", "what to do", "errors"), rows),
+        "`check` ends with 3 or 4 when something is refused, `delays inspect` with 3 when the "
+        "delays are not as they must be,\n"
+        "`quarantine list` with 5 when there are rows, and `batch list` with 6 when there are "
+        "doubtful batches.",
+    )
+
+
+def _errors_of(code: errors.ExitCode) -> str:
+    found = [
+        kind.__name__
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.MigratorError) and kind.exit_code is code
+    ]
+    return ", ".join(f"`{name}`" for name in sorted(found))
+
+
+def log_actions() -> str:
+    """Return every log action with what it tells."""
+    rows = [(f"`{action}`", meaning) for action, meaning in sorted(logs.ACTIONS.items())]
+    return page(
+        "Log actions",
+        "Log lines go to stderr: text on a terminal, JSON elsewhere, see `log.format`.\n"
+        "The field `action` says what happened; the text beside it may change, "
+        "the action does not.",
+        table(("action", "what it tells"), rows),
+    )
+
+
+def quarantine_reasons() -> str:
+    """Return every reason why a row is kept aside, and the way out."""
+    rows = [(f"`{reason}`", *word(words.REASONS, reason)) for reason in sorted(Reason)]
+    return page(
+        "Quarantine reasons",
+        "A row that cannot be delayed natively is kept in the ledger with one of these codes.\n"
+        "`migrator quarantine show ID` tells what was found in it.\n"
+        "“Then retry” means `migrator quarantine retry --reason CODE`, "
+        "while `migrator run` works or before it does.",
+        table(("code", "what it means", "what to do"), rows),
+        "To get at a row with SQL, `migrator rollback --endpoint NAME --yes` puts it back into "
+        "its table, with all other rows of that endpoint that were not handed over.",
+    )
+
+
+def checks() -> str:
+    """Return what each preflight check asks, and how bad its answer can be."""
+    rows = []
+    for name in CHECKS:
+        module = getattr(registry, name.replace("-", "_"))
+        source = inspect.getsource(module)
+        levels = [level for level in ("REFUSED", "WARNING") if f"Level.{level}" in source]
+        worst = ", ".join(level.lower() for level in levels)
+        asks = first_line(module), first_line(module.check)
+        rows.append((f"`{name}`", " ".join(asks), worst, word(words.CHECKS, name)))
+    return page(
+        "Checks",
+        "`migrator check` makes all of them and changes nothing; `migrator run` makes them before "
+        "it starts, and does not start when one refuses.",
+        "A finding is `ok`, `warning`, `refused` or `not_checked`.\n"
+        "What could not be asked is `not_checked`, which is not the same as fine: "
+        "most often `broker.management_url` is missing.",
+        table(("check", "what it asks and does", "at worst", "remedy"), rows),
+    )

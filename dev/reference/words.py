@@ -1,0 +1,220 @@
+"""What the reference says and the code does not: one sentence for each public name.
+
+The names themselves come from the code. The generator refuses to write a page while a name has
+no sentence here, and a test refuses sentences about names that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from migrator.domain.conversion import Reason
+from migrator.domain.states import BatchState, Event, RowState
+from migrator.errors import ExitCode
+
+EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
+    ExitCode.DONE: ("done", "nothing to do"),
+    ExitCode.BUG: ("a bug", "run it again with `-vv` and report what it prints"),
+    ExitCode.USAGE: (
+        "usage or settings; nothing was started",
+        "correct what the message lists; `migrator config show` tells where each value came from",
+    ),
+    ExitCode.PREFLIGHT_REFUSED: (
+        "preflight refused; nothing was changed",
+        "do what the message says, then `migrator check`",
+    ),
+    ExitCode.UNREACHABLE: (
+        "store or broker unreachable, or it did not do what was asked",
+        "put it right and run again; the ledger knows where it was",
+    ),
+    ExitCode.QUARANTINED: (
+        "done, but rows are in quarantine",
+        "`migrator quarantine list`, then [reasons](quarantine-reasons.md)",
+    ),
+    ExitCode.DOUBTFUL: (
+        "the outcome of a batch is doubtful",
+        "`migrator batch list`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
+    ),
+}
+"""Meaning, and what to do."""
+
+REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
+    Reason.UNREADABLE_HEADERS: (
+        "The headers are not a JSON object of texts.",
+        "Look at them with `migrator quarantine show`; repair the row in the store after "
+        "`migrator rollback`, or leave it here.",
+    ),
+    Reason.NO_DESTINATION: (
+        "Neither the destination column nor a header names a queue.",
+        "Give the row a destination in the store after `migrator rollback`.",
+    ),
+    Reason.DESTINATION_UNKNOWN: (
+        "The broker has no queue of that name.",
+        "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
+    ),
+    Reason.DESTINATION_UNBOUND: (
+        "The queue is there, but nothing leads to it from the delays and migrator may not, or "
+        "shall not, bind it.",
+        "Start that endpoint once, grant the right (`migrator broker grants`), or set "
+        "`broker.all_endpoints_support_delayed_delivery = false`; then retry.",
+    ),
+    Reason.DESTINATION_NAME_TOO_LONG: (
+        "The queue's name does not fit into a routing key behind the delay.",
+        "Use a shorter queue with `--map old=new`; then retry.",
+    ),
+    Reason.PROPERTY_TOO_LONG: (
+        "A message id, type, correlation id, reply-to address or content type has more than the "
+        "255 bytes that AMQP allows.",
+        "Shorten it in the stored headers after `migrator rollback`, or leave the row here.",
+    ),
+    Reason.HEADER_KEY_TOO_LONG: (
+        "The name of a header has more than the 255 bytes that AMQP allows.",
+        "Rename or remove it in the stored headers after `migrator rollback`.",
+    ),
+    Reason.HEADERS_TOO_LARGE: (
+        "All headers together leave no room in one AMQP frame for what the delays add; the "
+        "receiver's connection would break.",
+        "Shorten the stored headers after `migrator rollback`; large values belong in the body.",
+    ),
+    Reason.BODY_TOO_LARGE: (
+        "The body is larger than `broker.max_message_bytes`.",
+        "Set that to the broker's own limit if it is higher; then retry.",
+    ),
+    Reason.UNROUTABLE: (
+        "The message was due, was published, and came back: nothing is bound for its destination.",
+        "Put the destination's binding right; then retry.",
+    ),
+}
+"""What it means, and what to do."""
+
+BATCH_STATES: Final[Mapping[BatchState, str]] = {
+    BatchState.CLAIMED: "taken out of the store, nothing sent",
+    BatchState.STAGING: "being published to the lane's staging queue",
+    BatchState.STAGED: "all of it confirmed in the staging queue",
+    BatchState.COMMITTING: "may be on its way from the staging queue into the levels",
+    BatchState.PUBLISHING: "being published straight into the levels",
+    BatchState.HANDED_OVER: "with the broker, by its own answer",
+    BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator batch resolve`",
+    BatchState.RELEASED: "back in the store",
+    BatchState.RECALLED: "not used in this version",
+}
+
+ROW_STATES: Final[Mapping[RowState, str]] = {
+    RowState.QUARANTINED: "kept aside with a reason",
+    RowState.DISPATCHED: "not used in this version",
+    RowState.RELEASED: "back in the store, though its batch is not",
+    RowState.RECALLED: "not used in this version",
+}
+
+EVENTS: Final[Mapping[Event, str]] = {
+    Event.BEGIN_STAGING: "a staged pass begins",
+    Event.BEGIN_PUBLISHING: "a direct pass begins, or begins again after a crash",
+    Event.ALL_CONFIRMED: "the broker confirmed every message of the pass",
+    Event.BEGIN_COMMIT: "the one nack that moves the pass may be sent from now on",
+    Event.RECEIPT: "the receipt came through, or an operator said `handed-over`",
+    Event.ALL_SETTLED: "the broker answered for every row",
+    Event.ABANDON: "the pass is given up, or an operator said `claimed`",
+    Event.ALL_REDELIVERED: "the whole pass came back: it was never moved",
+    Event.GIVE_UP: "no proof came in time",
+    Event.RELEASE: "`migrator rollback`",
+    Event.RECALL: "not used in this version",
+}
+
+CHECKS: Final[Mapping[str, str]] = {
+    "broker-alarms": "Free memory or disk on that node; migrator waits meanwhile.",
+    "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
+    "permissions.",
+    "broker-rights": "Let `migrator broker grants` print what the user needs, or use "
+    "`--mode direct`.",
+    "broker-version": "Upgrade the broker, enable the feature flag, or use "
+    "`--delays v1 --mode direct`.",
+    "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",
+    "clock-skew": "Synchronise both clocks with NTP.",
+    "delay-entities": "`migrator delays create`; what exists with other arguments must be deleted "
+    "while empty, and made again.",
+    "destinations": "Create the queue, rename it with `--map`, or let migrator bind it.",
+    "endpoints": "Correct the name, set its table in `[[endpoints]]`, or check `store.schema`.",
+    "ledger": "`migrator db upgrade`; for a copied database see "
+    "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
+    "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
+    "rights": "Let `migrator db grants` print what the user needs.",
+    "store-reachable": "Check `store.url`, network, user, password and rights.",
+    "stuck-levels": "Look again; if they stay, find and bind the missing destination.",
+    "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
+    "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` once none runs any more.",
+    "vendor-run": "Finish that run, or abort it with the vendor's tool.",
+}
+"""The remedy."""
+
+TABLES: Final[Mapping[str, str]] = {
+    "ledger": "One row: whose ledger this is.",
+    "run": "One row per endpoint each time `migrator run` started.",
+    "batch": "Rows that are claimed and handed over together; they are the books and stay.",
+    "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`.",
+    "lease": "Who owns which lane, and until when.",
+    "event": "The audit trail of what operators did.",
+}
+
+VIEWS: Final[Mapping[str, str]] = {
+    "progress": "How many rows of each endpoint are in which state.",
+    "timeout_status": "Every row with its effective state and its batch, without its content.",
+}
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "ledger.id": "names this ledger's queues on the broker",
+    "ledger.identity": "the database it was created in",
+    "ledger.created_at": "when",
+    "run.id": "what `--run` takes",
+    "run.endpoint": "whose timeouts",
+    "run.source": "the table they are in",
+    "run.options": "the choices in force, as JSON, without secrets",
+    "run.tool_version": "of migrator",
+    "run.status": "running, done, stopped or failed; running also after a kill",
+    "run.begun_at": "when it began",
+    "run.ended_at": "when it ended; empty after a kill",
+    "batch.id": "what `migrator batch resolve` takes; part of each message's app-id",
+    "batch.run_id": "the run that claimed it",
+    "batch.endpoint": "whose timeouts",
+    "batch.source": "the table they came from",
+    "batch.lane": "which lane it belongs to",
+    "batch.mode": "staged or direct, fixed when it was claimed",
+    "batch.state": "see below",
+    "batch.attempt": "rises with every pass; part of each message's app-id",
+    "batch.size": "rows in it",
+    "batch.body_bytes": "their bodies together, in bytes",
+    "batch.first_due": "the soonest due time in it",
+    "batch.last_due": "the latest due time in it",
+    "batch.owner": "the process that claimed it or took it over",
+    "batch.lease_token": "the lease it belongs to; fences out earlier owners",
+    "timeout.id": "a number of the ledger's own",
+    "timeout.source": "the table it came from",
+    "timeout.endpoint": "whose timeout",
+    "timeout.store_id": "its id in the store",
+    "timeout.batch_id": "the batch it is in",
+    "timeout.row_index": "its place in the batch; part of its message's app-id",
+    "timeout.destination": "the queue it was stored for",
+    "timeout.saga_id": "the saga that asked for it",
+    "timeout.due": "when it is due, by the stored column",
+    "timeout.body": "exactly as stored",
+    "timeout.headers": "exactly as stored",
+    "timeout.persistence_version": "of the library that stored it",
+    "timeout.content_hash": "of body and headers",
+    "timeout.state": "only where it differs from its batch",
+    "timeout.reason": "why it is in quarantine",
+    "timeout.reason_detail": "what was found",
+    "lease.name": "`lane.0` and so on",
+    "lease.owner": "host, process and start of the owner; empty: given back",
+    "lease.token": "rises with every change of owner",
+    "lease.until": "when it runs out, in database time",
+    "lease.doing": "what the owner said it was doing",
+    "lease.renewed_at": "its last sign of life",
+    "event.id": "rising",
+    "event.at": "when",
+    "event.kind": "what was done: `batch_resolved`, `rolled_back` and so on",
+    "event.batch_id": "to which batch",
+    "event.endpoint": "to which endpoint",
+    "event.actor": "user and host",
+    "event.detail": "the rest, as JSON",
+}
+"""By table and column; the times of a batch, ``…_at``, are explained by its states."""
