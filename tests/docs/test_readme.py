@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import typer.main
-from click import Context, Group
 
 from migrator import config
 from migrator.cli.root import program
@@ -36,14 +35,11 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("line", commands())
 def test_commands_exist_with_these_options(line: str) -> None:
     """Each verb is known, and so is each option it is shown with."""
-    command = typer.main.get_command(program)
+    command: Any = typer.main.get_command(program)
     words = shlex.split(line)[1:]
-    with Context(command) as context:
-        while words and isinstance(command, Group):
-            found = command.get_command(context, words.pop(0))
-            assert found is not None, line
-            command = found
-        known = {option for parameter in command.params for option in parameter.opts}
+    while words and hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
 
 
