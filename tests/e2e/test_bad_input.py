@@ -70,7 +70,7 @@ def with_user(url: str, user: str, password: str = PASSWORD) -> str:
 
 
 def test_addresses_that_lead_nowhere(rig: Rig) -> None:
-    """A wrong port, password or virtual host are different findings, and nothing is claimed."""
+    """Wrong port, database, password and virtual host are different findings, and nothing is claimed."""
     rig.prepare()
     rig.insert([row(), row()])
     stored = rig.stored()
@@ -82,11 +82,18 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     }
     nowhere = f"postgresql+psycopg://migrator:{PASSWORD}@127.0.0.1:1/sales"
     store = run_once(rig, MIGRATOR_STORE__URL=nowhere)
+    other = f"{rig.database_url.rpartition('/')[0]}/no-such-database"
+    database = rig.start("check", "--json", MIGRATOR_STORE__URL=other)
+    nonsense = rig.start("status", MIGRATOR_STORE__URL=f"oracle://u:{PASSWORD}@db/sales")
     runs = {what: run_once(rig, MIGRATOR_BROKER__URL=url) for what, url in wrong.items()}
     checks = {
         what: rig.start("check", "--json", MIGRATOR_BROKER__URL=url) for what, url in wrong.items()
     }
     complains(rig.finish(store), UNREACHABLE, "127.0.0.1", "cannot be reached", "store.url")
+    turned_away = refusals(findings(rig.finish(database)))["store-reachable"]
+    assert "it answers, but refuses" in turned_away.text
+    assert "no-such-database" in turned_away.text
+    complains(rig.finish(nonsense), USAGE, "store.url", "postgresql+psycopg://")
     told = {what: complains(rig.finish(each), UNREACHABLE) for what, each in runs.items()}
     found = {
         what: refusals(findings(rig.finish(each)))["broker-reachable"]
@@ -193,6 +200,7 @@ def test_what_has_to_be_made_first(rig: Rig) -> None:
     assert rig.stored() == stored
 
 
+@pytest.mark.slow
 def test_a_level_queue_with_wrong_arguments(rig: Rig) -> None:
     """One level made by hand is named by create, inspect and run; nobody changes it."""
     rig.create_store()
@@ -262,6 +270,7 @@ def test_config_show_masks_secrets(tmp_path: Path) -> None:
 # ── others that are at work ─────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_cloned_database_is_refused(
     rig: Rig, postgres_server: PostgresServer, vhost: Any
 ) -> None:

@@ -15,7 +15,6 @@ from tests.e2e.test_accounting import bad_rows
 
 READERS: Final = (
     (("preview", "--endpoint", "Sales"), 0),
-    (("preview", "--all-endpoints", "--format", "json"), 0),
     (("check", "--endpoint", "Sales"), 0),
     (("endpoints",), 0),
     (("status",), 0),
@@ -23,8 +22,6 @@ READERS: Final = (
     (("delays", "inspect"), 0),
     (("rollback", "--dry-run"), 0),
     (("quarantine", "list"), 5),
-    (("db", "current"), 0),
-    (("db", "grants", "--role", "somebody"), 0),
 )
 SIDE_BY_SIDE: Final = 4
 
