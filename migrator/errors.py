@@ -15,8 +15,10 @@ The tree::
     ├── TargetError               4  the broker did not do what was asked; state is known
     │   ├── TargetUnavailable        it cannot be reached now; trying again is safe
     │   ├── AccessRefused            it answered, and said no
+    │   ├── MessageTooLarge           it takes no body as large as one of ours
     │   └── EntityMismatch           an entity exists with other arguments
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
+    ├── Interrupted             143  a signal ended the work before it was done
     └── IllegalTransition         1  the state table does not know this step
 
 Three kinds for a caller: *refused* (nothing changed), *failed* (known state, safe to retry),
@@ -41,6 +43,8 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     QUARANTINED = 5
     DOUBTFUL = 6
+    INTERRUPTED = 143
+    """128 + SIGTERM, as shells have it: ``--once`` was stopped before it was done."""
 
 
 class MigratorError(Exception):
@@ -114,6 +118,19 @@ class AccessRefused(TargetError):
     """The broker answered and refused: wrong user, password, virtual host or permission."""
 
 
+class MessageTooLarge(TargetError):
+    """The broker takes no body as large as one of ours; it says how large one may be."""
+
+    def __init__(self, message: str, limit_bytes: int) -> None:
+        """Remember the limit."""
+        super().__init__(message, limit_bytes)
+        self.limit_bytes = limit_bytes
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+
 class EntityMismatch(TargetError):
     """A queue or exchange exists with other arguments than required."""
 
@@ -122,6 +139,12 @@ class HandOverDoubtful(MigratorError):
     """Nobody can tell from here whether a batch was handed over. It is left untouched."""
 
     exit_code = ExitCode.DOUBTFUL
+
+
+class Interrupted(MigratorError):
+    """A signal ended the work before it was done. Calling again goes on."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 class IllegalTransition(MigratorError):

@@ -18,6 +18,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from migrator.config.secrets import mask
 
 ACTIONS: Final[Mapping[str, str]] = {
+    "adoption_failed": "a lane of a dead owner could not be finished now; it is tried again",
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
     "batch_recovered": "a batch that an earlier process left was taken up again",
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
@@ -36,6 +37,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "run_end_failed": "how a run ended could not be written into the ledger",
     "stop_requested": "a signal asked the process to end",
     "surrender_failed": "a lease could not be given back; it expires by itself",
+    "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
 

@@ -10,7 +10,8 @@ import getpass
 import os
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -28,6 +29,7 @@ from migrator.broker.management import ManagementApi, management_settings
 from migrator.broker.names import receipts_queue, staging_name
 from migrator.broker.publisher import WindowLimits
 from migrator.config import Settings, required_secret
+from migrator.config.models import MAX_BATCH_ROWS
 from migrator.database.engine import open_engine
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
@@ -53,8 +55,8 @@ from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
 
 FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
-_MAX_PREFETCH: Final = 65_535
-"""Prefetch is 16 bit."""
+_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
+"""Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ class App:
     @cached_property
     def clock(self) -> DatabaseClock:
         """The database's time."""
-        return DatabaseClock(self.engine)
+        return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 
@@ -244,8 +246,8 @@ class App:
     def own_queues(self) -> Sequence[str]:
         """Our queues of the lanes this process may use, whether they exist or not."""
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
-        names = (staging_name, receipts_queue)
-        return [name(self.ledger_id, lane) for lane in lanes for name in names]
+        staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
+        return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
 
     @cached_property
     def destinations(self) -> RabbitDestinations:
@@ -296,16 +298,10 @@ class App:
             ),
             use_entries=given.use_entries,
         )
-        largest = max(
-            [given.batch_size, *(batch.size for batch in self.batches.open_batches(lease))]
-        )
-        # two commits without receipt may come back beside the pass under way
-        prefetch = min(3 * (largest + 1), _MAX_PREFETCH)
-        return open_link(
-            settings, lane=lease.lane, owner=lease.owner.split("/")[0], prefetch=prefetch
-        )
+        owner = lease.owner.split("/")[0]
+        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH)
 
-    def open_staged(self, link: Link, lease: Lease) -> StagedHandOver:
+    def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
         """Return the staged hand-over of one lane over one link."""
         return StagedHandOver(
             batches=self.batches,
@@ -315,6 +311,7 @@ class App:
             lease=lease,
             receipt_deadline_s=self.settings.handover.receipt_deadline.total_seconds(),
             fault=self.fault,
+            guard=guard,
         )
 
     def close(self) -> None:
@@ -345,6 +342,12 @@ def fault_point(setting: str) -> FaultPoint:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return reached
+
+
+def _seconds_since_boot() -> float:
+    """Return monotonic seconds that go on while the machine is suspended, where it tells them."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
 
 
 def _actor() -> str:

@@ -36,6 +36,10 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "the outcome of a batch is doubtful",
         "`migrator batch list`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
     ),
+    ExitCode.INTERRUPTED: (
+        "`run --once` was stopped by a signal before it was done",
+        "run it again; it goes on where it was",
+    ),
 }
 """Meaning, and what to do."""
 

@@ -8,6 +8,7 @@ broker's own words count as a refusal, everything else may be tried again.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from migrator.errors import (
     AccessRefused,
     ConfigError,
     EntityMismatch,
+    MessageTooLarge,
     TargetError,
     TargetUnavailable,
 )
@@ -128,6 +130,9 @@ def tls_context(tls: TlsFiles) -> ssl.SSLContext:
 # ── what the broker, or the network, said ───────────────────────────────────────────────────
 
 
+_TOO_LARGE: Final = re.compile(r"larger than (?:configured )?max size (\d+)")
+
+
 def opening_error(error: BaseException, address: BrokerAddress) -> TargetError:
     """Return what it means that the connection to *address* could not be opened."""
     texts = [str(found) for found in _causes(error)]
@@ -166,6 +171,8 @@ def _refusal(code: int, text: str, address: BrokerAddress) -> TargetError:
         return EntityAbsent(message)
     if code == _PRECONDITION and "inequivalent" in text:
         return EntityMismatch(message)
+    if code == _PRECONDITION and (found := _TOO_LARGE.search(text)):
+        return MessageTooLarge(message, int(found[1]))
     if code in (_PRECONDITION, _CONTENT_TOO_LARGE, _NOT_ALLOWED, _NOT_IMPLEMENTED):
         return TargetError(message)
     return TargetUnavailable(message)

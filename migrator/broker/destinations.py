@@ -41,6 +41,8 @@ class DestinationRules:
     """False: bind nothing (preview, or all endpoints support native delays); a binding that is
     known to be missing is refused."""
     remembered_s: float = 60.0
+    refusal_remembered_s: float = 3.0
+    """So that what an operator has just mended is seen at once."""
 
 
 class RabbitDestinations:
@@ -73,16 +75,19 @@ class RabbitDestinations:
     def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
         """Return those of *names* that messages would not reach; see ``ports.Destinations``."""
         with self._lock:
-            fresh_since_s = self._monotonic_s() - self._rules.remembered_s
-            unknown = [
-                name
-                for name in dict.fromkeys(names)
-                if name not in self._remembered or self._remembered[name][0] < fresh_since_s
-            ]
+            unknown = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
             if unknown:
                 self._ask(unknown)
             answers = {name: self._remembered[name][1] for name in names}
         return {name: found for name, found in answers.items() if found is not None}
+
+    def _is_fresh(self, name: QueueName) -> bool:
+        if name not in self._remembered:
+            return False
+        asked_s, refusal = self._remembered[name]
+        rules = self._rules
+        limit_s = rules.remembered_s if refusal is None else rules.refusal_remembered_s
+        return self._monotonic_s() - asked_s <= limit_s
 
     def forget(self) -> None:
         """Ask again from now on; after an operator has changed something."""

@@ -23,9 +23,13 @@ def router_exchange(version: DelaysVersion) -> str:
     return f"{PREFIX}router.{version}"
 
 
-def staging_name(ledger_id: str, lane: Lane) -> str:
-    """Return the name shared by a lane's staging exchange and its staging queue."""
-    return f"{PREFIX}staging.{ledger_id}.{lane}"
+def staging_name(version: DelaysVersion, ledger_id: str, lane: Lane) -> str:
+    """Return the name shared by a lane's staging exchange and its staging queue.
+
+    The queue dead-letters to the router of one generation, so each generation has its own.
+    """
+    suffix = "" if version is DelaysVersion.V2 else f".{version}"
+    return f"{PREFIX}staging.{ledger_id}.{lane}{suffix}"
 
 
 def receipts_queue(ledger_id: str, lane: Lane) -> str:

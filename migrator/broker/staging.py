@@ -55,7 +55,7 @@ class LaneQueues:
     @property
     def staging(self) -> str:
         """Name of the staging exchange and queue."""
-        return staging_name(self.ledger_id, self.lane)
+        return staging_name(self.version, self.ledger_id, self.lane)
 
     @property
     def receipts(self) -> str:

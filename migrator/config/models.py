@@ -32,6 +32,8 @@ HEARTBEAT: Final = timedelta(seconds=5)
 _SHORTEST_LEASE: Final = 3 * HEARTBEAT
 """A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
 
+MAX_BATCH_ROWS: Final = 10_000
+"""Three batches must fit a consumer's prefetch, which has 16 bits."""
 _SOME_TIME: Final = longer_than(timedelta(0))
 
 
@@ -150,7 +152,7 @@ class HandOver(_Section):
     """How timeouts are moved."""
 
     mode: Mode = Field(default=Mode.STAGED, description="how a batch is handed over")
-    batch_size: int = Field(default=1000, ge=1, le=10_000, description="rows in a batch")
+    batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows in a batch")
     batch_bytes: Annotated[Size, Field(ge=1)] = Field(
         default=16 * 2**20, description="bodies and headers in a batch"
     )

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -14,14 +14,15 @@ from typing import Final, Protocol
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.domain.timeouts import Lane
 from migrator.engine.lane import LaneSession, Tally
-from migrator.errors import HandOverDoubtful, LeaseLost, MigratorError
+from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
 from migrator.ports import Leases
 
 _log = logging.getLogger(__name__)
 
 _IDLE_SLICE_S: Final = 0.2
 _FIRST_BACKOFF_S: Final = 0.5
-_MAX_BACKOFF_S: Final = 15.0
+_MAX_BACKOFF_S: Final = 5.0
+_LONGEST_REST_S: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -32,6 +33,17 @@ class Stop:
     """Finish what is claimed, claim nothing new."""
     at_once: threading.Event = field(default_factory=threading.Event)
     """Stop between two steps; recovery does the rest."""
+    doubtful: set[Lane] = field(default_factory=set)
+    """Lanes in which nobody can tell what is where; they stay ours, and untouched."""
+
+    def check(self) -> None:
+        """Return unless everything is to stop at once.
+
+        Raises:
+            Interrupted: It is.
+        """
+        if self.at_once.is_set():
+            raise Interrupted("asked twice to stop")
 
 
 class OpenedLane(Protocol):
@@ -70,6 +82,7 @@ class LaneThread:
         stop: Stop,
         once: bool,
         patience_s: float,
+        sources: Collection[str],
     ) -> None:
         """Prepare a thread; ``start`` lets it run.
 
@@ -82,6 +95,7 @@ class LaneThread:
             stop: Shared by all threads.
             once: End when there is nothing to do.
             patience_s: With *once*: give up after failing for so long without progress.
+            sources: Whose rows are to be done when *once* is done.
         """
         self.tally = Tally()
         self.failure: MigratorError | None = None
@@ -97,6 +111,7 @@ class LaneThread:
         self._stop = stop
         self._once = once
         self._patience_s = patience_s
+        self._sources = sources
         self._failures = 0
         self._failing_since_s = 0.0
         self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
@@ -124,26 +139,45 @@ class LaneThread:
     def _run(self) -> None:
         while not self._stop.draining.is_set():
             try:
-                if self._work_one_lane() and self._once:
-                    return
+                with self._a_lane() as held:
+                    if self._work(held) and self._once:
+                        return
             except HandOverDoubtful as exc:
                 self._give_up("a hand-over is doubtful; this lane stops", "lane_doubtful", exc)
                 return
             except LeaseLost as exc:
                 _log.warning("a lane was lost", extra={"action": "lane_lost", "error": str(exc)})
+                self._stop.draining.wait(_FIRST_BACKOFF_S)
+            except Interrupted:
+                return
             except MigratorError as exc:
                 if not self._may_go_on(exc):
                     return
 
-    def _work_one_lane(self) -> bool:
-        """Work until stopped or, with ``once``, until nothing is left; True when it is."""
-        with self._a_lane() as held:
-            opened = self._open(held)
+    def _work(self, held: HeldLease) -> bool:
+        """Work on one lane over as many links as it takes; True when nothing is left.
+
+        The lane is kept while a link is down: whoever took it over would have to publish again
+        what a direct batch had confirmed already.
+        """
+        while not self._stop.draining.is_set():
             try:
-                opened.session.recover()
-                return self._turns(held, opened.session)
-            finally:
-                opened.close()
+                return self._one_session(held)
+            except (HandOverDoubtful, LeaseLost, Interrupted):
+                raise
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return True
+                held.check()
+        return False
+
+    def _one_session(self, held: HeldLease) -> bool:
+        opened = self._open(held)
+        try:
+            opened.session.recover()
+            return self._turns(held, opened.session)
+        finally:
+            opened.close()
 
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
         while not self._stop.at_once.is_set():
@@ -159,13 +193,34 @@ class LaneThread:
         return False
 
     def _nothing_left(self, session: LaneSession) -> bool:
-        """Return True once neither this lane nor an orphaned one has work."""
-        return not session.pick_up() and not self._adopt_orphans()
+        """Return True once neither this lane nor anybody else's has work of ours."""
+        return not session.pick_up() and not self._adopt_orphans() and not self._others_work()
+
+    def _others_work(self) -> bool:
+        """Return whether lanes that this process does not hold have open batches.
+
+        With ``once``, their owner either finishes them or its lease ends and they are adopted;
+        before that it would be wrong to say that all is done.
+        """
+        if not self._once:
+            return False
+        busy = set(self._leases.lanes_with_work(self._sources))
+        others = busy - self._keeper.lanes() - self._stop.doubtful
+        if others:
+            _log.info(
+                "waiting for batches in lanes of other owners",
+                extra={"action": "waiting_for_others", "lanes": sorted(others)},
+            )
+        return bool(others)
 
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
-        while not self.wake.is_set() and not self._stop.draining.is_set():
+        """Idle until the schedule says so, or by our own clock when the schedule's was changed."""
+        ends_s = time.monotonic() + _LONGEST_REST_S
+        while not (self.wake.is_set() or self._stop.draining.is_set()):
             held.check()
             session.idle(_IDLE_SLICE_S)
+            if time.monotonic() > ends_s:
+                break
         self.wake.clear()
 
     @contextmanager
@@ -173,7 +228,13 @@ class LaneThread:
         held = self._take(self._orphans()) or self._take_first_free()
         try:
             yield held
-        finally:
+        except HandOverDoubtful:
+            self._stop.doubtful.add(held.lease.lane)  # kept, so that nobody stumbles over it next
+            raise
+        except BaseException:
+            self._keeper.surrender(held)
+            raise
+        else:
             self._keeper.surrender(held)
 
     def _take_first_free(self) -> HeldLease:
@@ -195,10 +256,13 @@ class LaneThread:
         for lane, owner in self._leases.holders():
             if self._is_surely_dead(owner):
                 self._leases.evict(lane, owner)
-        return list(self._leases.orphaned_lanes())
+        return [lane for lane in self._leases.orphaned_lanes() if lane not in self._stop.doubtful]
 
     def _adopt_orphans(self) -> bool:
-        """Finish what dead owners left in their lanes; return whether there was any."""
+        """Finish what dead owners left in their lanes; return whether there was any.
+
+        Trouble with such a lane is not this lane's: it is told, and tried again later.
+        """
         adopted = False
         for lane in self._orphans():
             held = self._take([lane])
@@ -207,8 +271,17 @@ class LaneThread:
             try:
                 self._finish(held)
                 adopted = True
+            except HandOverDoubtful as exc:
+                self._stop.doubtful.add(lane)
+                self._give_up("an adopted lane is doubtful", "lane_doubtful", exc)
+            except TargetError as exc:
+                _log.warning(
+                    "an adopted lane could not be finished now",
+                    extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
+                )
             finally:
-                self._keeper.surrender(held)
+                if lane not in self._stop.doubtful:
+                    self._keeper.surrender(held)
         return adopted
 
     def _finish(self, held: HeldLease) -> None:
@@ -241,7 +314,7 @@ class LaneThread:
         if self._once and now_s - self._failing_since_s > self._patience_s:
             self._give_up("it keeps failing; giving up", "lane_gave_up", exc)
             return False
-        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** (self._failures - 1), _MAX_BACKOFF_S)
+        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
         backoff_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
         _log.warning(
             "trouble; the lane begins again",

@@ -58,11 +58,12 @@ def run(
                 f"lane-worker-{number}",
                 leases=app.leases,
                 keeper=keeper,
-                open_lane=_LaneOpener(app, runs, pools),
+                open_lane=_LaneOpener(app, runs, pools, stop),
                 is_surely_dead=is_surely_dead,
                 stop=stop,
                 once=once,
                 patience_s=PATIENCE_S,
+                sources=[endpoint.source for endpoint in endpoints],
             )
             for number in range(app.plan.lanes)
         ]
@@ -90,9 +91,14 @@ class _LaneOpener:
     """Opens sessions for one lane thread; what it keeps outlives each of them."""
 
     def __init__(
-        self, app: App, runs: Sequence[tuple[StoreEndpoint, RunId]], pools: ExitStack
+        self,
+        app: App,
+        runs: Sequence[tuple[StoreEndpoint, RunId]],
+        pools: ExitStack,
+        stop: Stop,
     ) -> None:
         self._app = app
+        self._stop = stop
         self._parts = LaneParts(
             batches=app.batches,
             clock=app.clock,
@@ -103,20 +109,28 @@ class _LaneOpener:
                 clock=app.clock,
                 version=app.plan.delays,
                 fault=app.fault,
+                guard=stop.check,
             ),
             claiming=_OneByOne(pools, "claiming"),
             preparing=_OneByOne(pools, "preparing"),
-            batch_rows=app.plan.batch_rows,
+            # a second's worth at most, so that a slow rate does not make a stop slow
+            batch_rows=min(app.plan.batch_rows, app.plan.rate_limit_per_s or app.plan.batch_rows),
             rate_limit_per_s=app.plan.rate_limit_per_s,
         )
 
     def __call__(self, held: HeldLease, tally: Tally) -> OpenedLane:
+        def guard() -> None:
+            self._stop.check()
+            held.check()
+
         link = self._app.open_link(held.lease)
+        self._parts.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
             self._parts,
             lease=held.lease,
             link=link,
-            open_staged=lambda: self._app.open_staged(link, held.lease),
+            open_staged=lambda: self._app.open_staged(link, held.lease, guard),
+            guard=guard,
             tally=tally,
         )
         return _Opened(session, link)

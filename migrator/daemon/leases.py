@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from migrator.domain.timeouts import Lane
 from migrator.errors import LeaseLost, MigratorError
 from migrator.ports import Lease, Leases
 
@@ -44,7 +45,7 @@ class LeaseKeeper:
         self._leases = leases
         self._owner = owner
         self._duration = duration
-        self._held: dict[int, HeldLease] = {}
+        self._held: dict[Lane, HeldLease] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -59,13 +60,18 @@ class LeaseKeeper:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
-    def acquire(self, lane: int, doing: Callable[[], str]) -> HeldLease | None:
+    def lanes(self) -> set[Lane]:
+        """Return the lanes this process holds."""
+        with self._lock:
+            return set(self._held)
+
+    def acquire(self, lane: Lane, doing: Callable[[], str]) -> HeldLease | None:
         """Take *lane*, or return None when somebody else has it."""
         with self._lock:
             if lane in self._held:  # another thread of this process; the ledger knows one owner
                 return None
             asked_s = time.monotonic()
-            lease = self._leases.acquire(lane, self._owner, self._duration)  # type: ignore[arg-type]
+            lease = self._leases.acquire(lane, self._owner, self._duration)
             if lease is None:
                 return None
             held = HeldLease(

@@ -22,7 +22,14 @@ def is_surely_dead(owner: str) -> bool:
     place, pid, started = _parts(owner)
     if place != _place() or not pid.isdecimal():
         return False
-    return _started(int(pid)) != started
+    try:
+        os.kill(int(pid), 0)  # asks, sends nothing; says more than /proc, which may be hidden
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    now = _started(int(pid))
+    return bool(started and now) and now != started
 
 
 def _parts(owner: str) -> tuple[str, str, str]:

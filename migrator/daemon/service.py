@@ -23,6 +23,11 @@ _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 0.25
 _MISFIRE_GRACE_S: Final = 30
+_RUN_STATUS: Final = {
+    ExitCode.DONE: "done",
+    ExitCode.QUARANTINED: "done",
+    ExitCode.INTERRUPTED: "stopped",
+}
 
 
 class Outstanding(Protocol):
@@ -104,11 +109,14 @@ class Service:
         failures = [lane.failure for lane in lanes if lane.failure]
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
+        if self._once and self._stop.draining.is_set():
+            return ExitCode.INTERRUPTED
         return ExitCode.QUARANTINED if self._outstanding.quarantined(endpoints) else ExitCode.DONE
 
     def _end_runs(self, endpoints: Sequence[tuple[StoreEndpoint, RunId]], code: ExitCode) -> None:
-        failed = code not in (ExitCode.DONE, ExitCode.QUARANTINED)
-        status = "failed" if failed else "done" if self._once else "stopped"
+        status = _RUN_STATUS.get(code, "failed")
+        if status == "done" and not self._once:
+            status = "stopped"
         for _, run in endpoints:
             try:
                 self._runs.end(run, status)

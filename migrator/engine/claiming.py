@@ -26,7 +26,7 @@ LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
-_OVERDUE_EVERY_S: Final = 1.0
+_OVERDUE_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

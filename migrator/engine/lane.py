@@ -1,8 +1,8 @@
 """One lane's work while it holds its lease and its link: recover first, then batch after batch.
 
 A lane is single-threaded; while the broker works on one batch, the next ones are claimed and
-converted in the background, in order. Whatever ends a session (a lost wire, a lost lease, a kill), the
-next one begins with ``recover`` and finds all it needs in the ledger.
+converted in the background, in order. Whatever ends a session (a lost wire, a lost lease, a
+kill), the next one begins with ``recover`` and finds all it needs in the ledger.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
 from migrator.engine.handover.staged import StagedHandOver
+from migrator.errors import MessageTooLarge
 from migrator.ports import Background, Batch, Batches, Clock, Lease, Link, Pending
 
 _log = logging.getLogger(__name__)
@@ -65,8 +66,13 @@ class LaneSession:
         link: Link,
         open_staged: Callable[[], StagedHandOver],
         tally: Tally,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Work on *lease*'s lane over *link*; staging is opened when first needed."""
+        """Work on *lease*'s lane over *link*; staging is opened when first needed.
+
+        *guard* raises when everything is to stop, or when the lane is no longer ours.
+        """
+        self._guard = guard
         self._parts = parts
         self._lease = lease
         self._link = link
@@ -89,6 +95,7 @@ class LaneSession:
             elif batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
         for batch in self._parts.batches.open_batches(self._lease):
+            self._guard()
             _log.info(
                 "taking up a batch left open",
                 extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
@@ -162,10 +169,15 @@ class LaneSession:
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._parts.clock.monotonic_s()
         self._tally.quarantined += len(prepared.quarantined)
-        if prepared.batch.mode is Mode.STAGED and prepared.messages:
-            self._hand_over_staged(prepared)
-        else:
-            self._hand_over_directly(prepared)
+        try:
+            if prepared.batch.mode is Mode.STAGED and prepared.messages:
+                self._hand_over_staged(prepared)
+            else:
+                self._hand_over_directly(prepared)
+        except MessageTooLarge as exc:
+            # learnt the hard way; the next session prepares the batch anew and quarantines
+            self._parts.preparer.limit_bodies(exc.limit_bytes)
+            raise
         self._hold_rate(len(prepared.messages), began_s)
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
@@ -178,6 +190,7 @@ class LaneSession:
         self.doing = f"staging batch {prepared.batch.id}"
         staged = self._staging()
         while not staged.hand_over(prepared):
+            self._guard()
             self._rows = max(self._rows // 2, _SMALLEST_BATCH_ROWS)
             _log.warning(
                 "a pass took too long and is staged again, with fresh delays",
@@ -238,5 +251,6 @@ class LaneSession:
             return
         resume_s = began_s + rows / limit
         while (left_s := resume_s - self._parts.clock.monotonic_s()) > 0:
+            self._guard()
             self.doing = f"throttled: rate limit of {limit} messages/s"
             self._link.idle(min(left_s, 0.5))

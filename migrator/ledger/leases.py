@@ -7,7 +7,7 @@ lane and its batches over is one transaction, which waits for a claim that is ju
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -100,6 +100,22 @@ class SqlLeases:
                 living = set(connection.scalars(alive))
                 found = sorted(connection.scalars(lanes))
             return [Lane(lane) for lane in found if self._tables.lease_name(lane) not in living]
+
+        return retrying(work)
+
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        """Return lanes with open batches, whoever holds them; see ``ports.Leases``."""
+        batch = self._tables.batch
+        query = (
+            select(batch.c.lane)
+            .where(batch.c.state.in_(OPEN), batch.c.source.in_(sources))
+            .distinct()
+        )
+
+        def work() -> list[Lane]:
+            doing = "looking for lanes with open batches"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                return sorted(Lane(lane) for lane in connection.scalars(query))
 
         return retrying(work)
 

@@ -48,6 +48,10 @@ class Leases(Protocol):
         """Return lanes that have open batches and no living owner, ascending."""
         ...
 
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        """Return lanes with open batches of *sources*, whoever holds them, ascending."""
+        ...
+
     def holders(self) -> Sequence[tuple[Lane, str]]:
         """Return every lane whose lease is running, with its owner."""
         ...

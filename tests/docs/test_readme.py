@@ -66,7 +66,7 @@ def test_variables_are_settings() -> None:
 
 def test_exit_codes_are_all_there() -> None:
     """No more and no fewer than the program has."""
-    assert [int(n) for n in re.findall(r"^\| (\d) \|", README, flags=re.MULTILINE)] == list(
+    assert [int(n) for n in re.findall(r"^\| (\d+) \|", README, flags=re.MULTILINE)] == list(
         ExitCode
     )
 

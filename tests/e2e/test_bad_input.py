@@ -70,7 +70,7 @@ def with_user(url: str, user: str, password: str = PASSWORD) -> str:
 
 
 def test_addresses_that_lead_nowhere(rig: Rig) -> None:
-    """Wrong port, database, password and virtual host are different findings, and nothing is claimed."""
+    """Wrong port, database, password and virtual host are told apart, and nothing is claimed."""
     rig.prepare()
     rig.insert([row(), row()])
     stored = rig.stored()

@@ -70,7 +70,7 @@ def link(url: str, lane: int) -> Iterator[RabbitLink]:
 
 
 def _staging_of(lane: int) -> str:
-    return staging_name(LEDGER, Lane(lane))
+    return staging_name(DelaysVersion.V2, LEDGER, Lane(lane))
 
 
 def _receipts_of(lane: int) -> str:

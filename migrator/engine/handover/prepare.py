@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migrator.domain.conversion import Quarantine, Rules, convert
 from migrator.domain.delays import delay_s
@@ -38,6 +38,14 @@ class Preparer:
         self._destinations = destinations
         self._clock = clock
         self._rules = rules
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
+
+    def limit_bodies(self, body_max_bytes: int) -> None:
+        """Convert for a broker that takes no larger body than this."""
+        self._rules = replace(self._rules, body_max_bytes=body_max_bytes)
 
     def prepare(self, batch: Batch, lease: Lease) -> Prepared:
         """Return the messages of *batch*; rows that cannot become one are put into quarantine.

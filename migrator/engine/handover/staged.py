@@ -15,6 +15,7 @@ Source: design section 5.2; docs/adr/0001-hand-over-protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from migrator.domain.marks import Pass
@@ -30,9 +31,9 @@ MAX_WITHOUT_RECEIPT: Final = 2
 COMPLETE_TIMEOUT_S: Final = 30.0
 """How long a confirmed pass may take to come back to our consumer before it is given up."""
 _AGE_LIMIT_S: Final = 1.0
-_MAX_AGE_LIMIT_S: Final = 32.0
 
 _UNRESOLVED: Final = (BatchState.COMMITTING, BatchState.DOUBTFUL)
+_MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER, BatchState.RECALLED)
 
 
 class StagedHandOver:
@@ -48,8 +49,10 @@ class StagedHandOver:
         lease: Lease,
         receipt_deadline_s: float,
         fault: FaultPoint,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Use *staging* until its link is gone."""
+        """Use *staging* until its link is gone; *guard* raises when waiting must end."""
+        self._guard = guard
         self._batches = batches
         self._clock = clock
         self._version = version
@@ -77,6 +80,7 @@ class StagedHandOver:
             HandOverDoubtful: The broker holds what the ledger never sent.
             LeaseLost: Stop at once.
         """
+        self._note_receipts()  # one that contradicts the ledger must stop us here
         self._await_receipts(MAX_WITHOUT_RECEIPT - 1)
         batch = self._batches.advance(prepared.batch, Event.BEGIN_STAGING, self._lease)
         self._fault("staged.begun")
@@ -86,8 +90,10 @@ class StagedHandOver:
         self._fault("staged.staged")
         rows = prepared.rows
         complete = self._staging.wait(
-            lambda: self._is_whole(batch.current_pass, rows), COMPLETE_TIMEOUT_S
+            lambda: self._is_whole(batch.current_pass, rows),
+            COMPLETE_TIMEOUT_S * self._patience(batch),
         )
+        self._note_receipts()
         if not complete or self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ABANDON)
         batch = self._batches.advance(batch, Event.BEGIN_COMMIT, self._lease)
@@ -125,10 +131,11 @@ class StagedHandOver:
         batch_pass = batch.current_pass
         self._row_counts[batch_pass] = len(rows)
         self._without_receipt[batch_pass] = self._clock.monotonic_s()
-        self._staging.wait(
-            lambda: self._is_committed(batch_pass) or self._is_whole(batch_pass, rows),
-            self._receipt_deadline_s,
-        )
+        ends_s = self._clock.monotonic_s() + self._receipt_deadline_s
+        while self._clock.monotonic_s() < ends_s and not self._staging.wait(
+            lambda: self._is_committed(batch_pass) or self._is_whole(batch_pass, rows), 1.0
+        ):
+            self._guard()
         if self._is_committed(batch_pass):
             return self._known(batch.id)
         del self._without_receipt[batch_pass]
@@ -152,8 +159,11 @@ class StagedHandOver:
         The limit doubles with each pass abandoned in a row: on a machine that cannot do better,
         late beats never (docs/adr/0003).
         """
-        limit_s = min(_AGE_LIMIT_S * float(2 ** self._abandoned.get(batch.id, 0)), _MAX_AGE_LIMIT_S)
-        return self._clock.monotonic_s() - began_s > limit_s
+        return self._clock.monotonic_s() - began_s > _AGE_LIMIT_S * self._patience(batch)
+
+    def _patience(self, batch: Batch) -> float:
+        """Return by how much limits are stretched for a batch that was too slow before."""
+        return float(2 ** self._abandoned.get(batch.id, 0))
 
     def _abandon(self, batch: Batch, event: Event) -> bool:
         self._batches.advance(batch, event, self._lease)
@@ -193,7 +203,9 @@ class StagedHandOver:
             self._staging.discard(other)
 
     def _is_all_back(self, batch: Batch) -> bool:
-        held = self._staging.held()[batch.current_pass]
+        held = self._staging.held().get(batch.current_pass)
+        if held is None:
+            return False
         rows = {row.row_index for row in self._batches.rows(batch)}
         return held.has_receipt and set(held.rows) == rows
 
@@ -209,6 +221,7 @@ class StagedHandOver:
     def _await_receipts(self, allowed: int) -> None:
         """Wait until at most *allowed* commits are without receipt; overdue ones are doubtful."""
         while len(self._without_receipt) > allowed:
+            self._guard()
             self._staging.wait(lambda: self._note_receipts() <= allowed, timeout_s=1.0)
             self._give_up_overdue()
 
@@ -221,10 +234,10 @@ class StagedHandOver:
 
     def _note_receipt(self, batch_pass: Pass) -> None:
         batch = self._known(batch_pass.batch)
-        if batch.attempt != batch_pass.attempt:
+        if batch.attempt != batch_pass.attempt or batch.state not in _MAY_HAVE_RECEIPT:
             raise HandOverDoubtful(
                 f"attempt {batch_pass.attempt} of batch {batch.id} was committed, but the ledger "
-                f"has gone on to attempt {batch.attempt}; look before anything else is sent"
+                f"has it {batch.state} in attempt {batch.attempt}; look before anything is sent"
             )
         if batch.state in _UNRESOLVED:
             self._fault("staged.receipt")
@@ -244,3 +257,7 @@ class StagedHandOver:
             if now_s - since_s > self._receipt_deadline_s:
                 del self._without_receipt[batch_pass]
                 self._batches.advance(self._known(batch_pass.batch), Event.GIVE_UP, self._lease)
+                raise HandOverDoubtful(
+                    f"no receipt for batch {batch_pass.batch} in {self._receipt_deadline_s:g} s; "
+                    "nothing more is sent this way: does the router still lead to the levels?"
+                )

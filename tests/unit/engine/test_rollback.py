@@ -71,6 +71,10 @@ class Ledger:
         lanes = {b.lane for b in self.batches.values() if b.state in OPEN}
         return sorted(lanes - self.living.keys())
 
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        """Nobody asks here."""
+        raise NotImplementedError
+
     def holders(self) -> Sequence[tuple[Lane, str]]:
         """Return who is alive."""
         return sorted(self.living.items())
