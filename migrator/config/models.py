@@ -154,7 +154,7 @@ class HandOver(_Section):
     mode: Mode = Field(default=Mode.STAGED, description="how a batch is handed over")
     batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows in a batch")
     batch_bytes: Annotated[Size, Field(ge=1)] = Field(
-        default=16 * 2**20, description="bodies and headers in a batch"
+        default=8 * 2**20, description="bodies and headers in a batch"
     )
     lanes: int = Field(default=1, ge=1, le=64, description="batches worked on side by side")
     cutoff: Duration = Field(

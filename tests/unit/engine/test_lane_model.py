@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.domain.conversion import Reason, Rules
+from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Mode
 from migrator.engine.claiming import Claimer, Selection
@@ -19,7 +21,7 @@ from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Tally
-from migrator.errors import TargetUnavailable
+from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.ports import Unreachable
 from tests.unit.engine.memory import (
     ENDPOINT,
@@ -242,3 +244,39 @@ def test_rows_for_a_lost_destination_do_not_stop_the_others() -> None:
     world.run_to_the_end(Mode.STAGED)
     assert sum(map(len, world.ledger.quarantined.values())) == 3
     assert len(world.broker.delivered) == 3
+
+
+def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> None:
+    """A ledger that fell behind (a restored or failed-over database) doubles nothing."""
+    world = World()
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.receipt", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    batch = next(b for b in world.ledger.batches.values() if b.state is BatchState.COMMITTING)
+    world.ledger.batches[batch.id] = replace(batch, state=BatchState.STAGED)
+    session, _, _ = world.process(Mode.STAGED)
+    with pytest.raises(HandOverDoubtful):
+        work(session)
+    assert world.doubled() == []
+
+
+def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
+    """All redelivered is the same proof late as it is early; waste of older passes is no hurdle."""
+    world = World(rows=BATCH)
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.committing", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    (batch,) = world.ledger.batches.values()
+    world.ledger.batches[batch.id] = replace(batch, state=BatchState.DOUBTFUL)
+    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    world.broker.staging.insert(0, (waste, 0, "waste"))
+    for n in range(BATCH):
+        row = timeout(100 + n, 7200.0 + n)
+        world.ledger.stored[row.id] = row
+        world.ids.append(row.id)
+    world.run_to_the_end(Mode.STAGED)  # the new rows go, and the old ones are found
+    world.run_to_the_end(Mode.STAGED)
+    assert world.lost() == []
+    assert world.doubled() == []

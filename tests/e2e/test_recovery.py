@@ -1,0 +1,123 @@
+"""What a restart finds: owners that may be dead, larger batches, small limits, stray messages."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pika
+
+from dev.rabbit import RabbitNode
+from migrator.broker.names import staging_name
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import Lane
+from tests.e2e.rig import Rig, row
+
+KILLED: Final = -9
+SMALL: Final = "frame_max = 65536\nmax_message_size = 100000\n"
+
+
+def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
+    """Batches of an owner elsewhere are waited for, adopted when its lease ends, and finished."""
+    rig.prepare()
+    rows = [row() for _ in range(300)]
+    rig.insert(rows)
+    killed = rig.run("run", "--endpoint", "Sales", "--once", fault="staged.staged:1")
+    assert killed.returncode == KILLED
+    with rig.sql() as connection:
+        connection.execute(
+            "UPDATE migrator.lease SET owner = 'elsewhere-1/1/1/1/x',"
+            " until = now() + interval '6 seconds'"
+        )
+    rig.migrate()
+    assert set(rig.batch_states()) == {"handed_over"}
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
+def test_a_retry_larger_than_a_batch_is_handed_over(rig: Rig) -> None:
+    """Rows that come back from quarantine together fit, whatever the batch size is now."""
+    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "40"
+    rig.prepare()
+    rows = [row(destination="Later") for _ in range(300)]
+    rig.insert(rows)
+    rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
+    assert len(rig.quarantined()) == 300
+    rig.create_receivers("Later")
+    rig.must("quarantine", "retry", "--endpoint", "Sales")
+    rig.migrate()
+    account = rig.account(rows, "Later")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 300)
+
+
+def test_limits_of_the_broker_put_rows_into_quarantine(
+    database: str, new_rig: Callable[..., Rig]
+) -> None:
+    """Frames are as negotiated; a body the broker refuses is learnt; neither stops the rest."""
+    with RabbitNode(extra_config=SMALL) as node:
+        rig = new_rig(database_url=database, broker_url=node.amqp_url())
+        rig.prepare()
+        good = [row() for _ in range(40)]
+        wide = row(headers={"Custom.Wide": "v" * 60_000})
+        fat = row(body=b"x" * 150_000)
+        rig.insert([*good, wide, fat])
+        rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
+        assert rig.quarantined() == {wide.id: "headers-too-large", fat.id: "body-too-large"}
+        account = rig.account([*good, wide, fat], "Billing")
+        assert (account.lost, account.found) == ((), 40)
+
+
+def test_a_ledger_serves_both_generations(rig: Rig) -> None:
+    """A lane that staged for v2 can stage for v1 afterwards."""
+    rig.prepare()
+    rig.insert([row() for _ in range(20)])
+    rig.migrate()
+    assert len(rig.drain_levels()) == 20
+    rig.delays = DelaysVersion.V1
+    rig.must("delays", "create")
+    rig.insert([row() for _ in range(30)])
+    rig.migrate()
+    assert len(rig.drain_levels()) == 30
+
+
+def test_once_that_is_stopped_says_so_and_goes_on_later(rig: Rig) -> None:
+    """SIGTERM ends it within its batch, with 143; the next run finishes."""
+    rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"] = "100"
+    rig.prepare()
+    rows = [row() for _ in range(1000)]
+    rig.insert(rows)
+    process = rig.start("run", "--endpoint", "Sales", "--once")
+    while rig.batch_states()["handed_over"] < 1:
+        time.sleep(0.05)
+    asked_s = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 143, err[-2000:]
+    assert time.monotonic() - asked_s < 8
+    assert set(rig.batch_states()) == {"handed_over"}
+    del rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"]
+    rig.migrate()
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+
+
+def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:
+    """Somebody else's message in a staging queue: that lane stops with 6, the other works on."""
+    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "50"
+    rig.prepare()
+    rig.insert([row() for _ in range(100)])
+    rig.migrate()
+    with rig.sql() as connection:
+        ((ledger_id,),) = connection.execute("SELECT id FROM migrator.ledger").fetchall()
+    queue = staging_name(DelaysVersion.V2, ledger_id, Lane(0))
+    with rig.amqp() as amqp:
+        amqp.channel().basic_publish("", queue, b"", pika.BasicProperties(app_id="somebody"))
+    rows = [row() for _ in range(2000)]
+    rig.insert(rows)
+    rig.must("run", "--endpoint", "Sales", "--once", "--lanes", "2", codes=(6,))
+    states = rig.batch_states()
+    assert states["handed_over"] > 20
+    assert states.total() - states["handed_over"] <= 3
+    assert rig.stored_ids() == set()
