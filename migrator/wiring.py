@@ -316,8 +316,6 @@ class App:
 
     def close(self) -> None:
         """Close what was opened."""
-        if self.__dict__.get("management") is not None:
-            self.__dict__["management"].close()
         if "engine" in self.__dict__:
             self.engine.dispose()
         if (management := self.__dict__.get("management")) is not None:

@@ -41,7 +41,7 @@ CAUTIOUS_RATES: Final = {states.Mode.STAGED: 2_000.0, states.Mode.DIRECT: 4_000.
 """Messages per second and process: about half of what was measured on two cores."""
 
 Format = Annotated[
-    str, typer.Option("--format", metavar="table|json|html", help="How to write the result.")
+    str, typer.Option("--format", metavar="table|json", help="How to write the result.")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="Write there instead of stdout.")
@@ -117,7 +117,7 @@ def _check_form(form: str) -> None:
     if form == "html":
         raise ConfigError("--format html is not in this version; use table or json")
     if form not in ("table", "json"):
-        raise ConfigError(f"--format {form!r} must be table, json or html")
+        raise ConfigError(f"--format {form!r} must be table or json")
 
 
 def _write(text: str, output: Path | None) -> None:

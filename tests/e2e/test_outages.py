@@ -59,7 +59,7 @@ def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig) -> None:
     assert set(rig.batch_states()) == {"handed_over"}
 
 
-@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
 def test_the_broker_is_killed_and_comes_back(
     database: str, private_node: RabbitNode, new_rig: NewRig, mode: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_the_database_restarts_between_confirm_and_mark(
     assert (account.lost, account.duplicated) == ((), ())
 
 
-@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
 def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode: str) -> None:
     """Connections reset before and after the broker's answers: lost 0, staged doubles 0."""
     rig.prepare()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pika
+import pytest
 
 from dev.rabbit import RabbitNode
 from migrator.broker.names import staging_name
@@ -69,6 +70,7 @@ def test_limits_of_the_broker_put_rows_into_quarantine(
         assert (account.lost, account.found) == ((), 40)
 
 
+@pytest.mark.slow
 def test_a_ledger_serves_both_generations(rig: Rig) -> None:
     """A lane that staged for v2 can stage for v1 afterwards."""
     rig.prepare()
