@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, select, update
 
-from migrator.database.engine import reading, writing
+from migrator.database.engine import reading, writing, writing_once
 from migrator.database.failures import retrying, translating
 from migrator.database.types import database_now
 from migrator.domain.conversion import Quarantine
@@ -107,7 +107,8 @@ class SqlBatches:
             )
             .values({"state": state, "attempt": attempt, f"{state}_at": database_now()})
         )
-        with self._writing(f"recording {event} of batch {batch.id}") as connection:
+        doing = f"recording {event} of batch {batch.id}"
+        with translating(LedgerError, doing=doing), writing_once(self._engine) as connection:
             if connection.execute(statement).rowcount != 1:
                 raise LeaseLost(
                     f"batch {batch.id} is no longer {batch.state} in attempt {batch.attempt} "

@@ -195,17 +195,18 @@ def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:
     now_s = 0.0
     destinations = RabbitDestinations(
         connection(url),
-        DestinationRules(version=V2, remembered_s=60),
+        DestinationRules(version=V2, remembered_s=60, refusal_remembered_s=3),
         monotonic_s=lambda: now_s,
     )
     assert _reasons(destinations, "Sales", "Sales") == {"Sales": UNKNOWN}
     with plain_channel(url) as channel:
         channel.queue_declare("Sales", durable=True)
         channel.queue_declare("Billing", durable=True)
-    now_s = 59.0
+    now_s = 2.0
     assert _reasons(destinations, "Sales", "Billing") == {"Sales": UNKNOWN}
-    now_s = 61.0
+    now_s = 4.0  # a refusal is asked again soon: an operator may have mended it
     assert _reasons(destinations, "Sales") == {}
+    now_s = 61.0
     with plain_channel(url) as channel:
         channel.queue_delete("Billing")
     assert _reasons(destinations, "Billing") == {}
