@@ -17,8 +17,7 @@ from migrator.cli.session import (
     Json,
     Map,
     Mode,
-    given,
-    renamed,
+    selection_options,
     session_of,
 )
 from migrator.domain.findings import Finding, Level, verdict
@@ -55,11 +54,7 @@ def check(
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load(
-        given("handover.mode", mode, "--mode"),
-        given("handover.cutoff", cutoff, "--cutoff"),
-        given("handover.horizon", horizon, "--horizon"),
-        given("broker.delays", delays, "--delays"),
-        renamed(rename),
+        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
     )
     with opened(loaded) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)

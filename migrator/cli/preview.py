@@ -20,8 +20,7 @@ from migrator.cli.session import (
     Json,
     Map,
     Mode,
-    given,
-    renamed,
+    selection_options,
     session_of,
 )
 from migrator.config.quantities import build_duration
@@ -71,11 +70,7 @@ def preview(
     form = "json" if session.wants_json else form
     _check_form(form)
     loaded = session.load(
-        given("handover.mode", mode, "--mode"),
-        given("handover.cutoff", cutoff, "--cutoff"),
-        given("handover.horizon", horizon, "--horizon"),
-        given("broker.delays", delays, "--delays"),
-        renamed(rename),
+        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
     )
     with opened(loaded) as app:
         found = taken(app, endpoint_names(app, endpoint, all_endpoints=all_endpoints), rate)

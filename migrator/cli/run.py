@@ -24,7 +24,7 @@ from migrator.cli.session import (
     Mode,
     Session,
     given,
-    renamed,
+    selection_options,
     session_of,
 )
 from migrator.cli.status import endpoint_documents, write_endpoints
@@ -82,12 +82,8 @@ def run(
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load(
-        given("handover.mode", mode, "--mode"),
-        given("handover.cutoff", cutoff, "--cutoff"),
-        given("handover.horizon", horizon, "--horizon"),
         given("handover.lanes", lanes, "--lanes"),
-        given("broker.delays", delays, "--delays"),
-        renamed(rename),
+        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
     )
     with opened(loaded) as app:
         names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)

@@ -71,6 +71,28 @@ def renamed(pairs: Sequence[str] | None) -> Option | None:
     return given("handover.destination_map", names, "--map") if names else None
 
 
+def selection_options(
+    *,
+    mode: str | None,
+    cutoff: str | None,
+    horizon: str | None,
+    delays: str | None,
+    rename: Sequence[str] | None,
+) -> list[Option | None]:
+    """Return what `run`, `preview` and `check` all take: which rows, how, and where to.
+
+    Raises:
+        ConfigError: A ``--map`` is not of the form old=new.
+    """
+    return [
+        given("handover.mode", mode, "--mode"),
+        given("handover.cutoff", cutoff, "--cutoff"),
+        given("handover.horizon", horizon, "--horizon"),
+        given("broker.delays", delays, "--delays"),
+        renamed(rename),
+    ]
+
+
 def confirmed(*, yes: bool, what: str) -> None:
     """Go on only with ``--yes``.
 
