@@ -34,7 +34,8 @@ class Stop:
     at_once: threading.Event = field(default_factory=threading.Event)
     """Stop between two steps; recovery does the rest."""
     doubtful: set[Lane] = field(default_factory=set)
-    """Lanes in which nobody can tell what is where; they stay ours, and untouched."""
+    """Lanes in which nobody can tell what is where, or that cannot be finished; they stay ours,
+    and untouched, until the process ends."""
 
     def check(self) -> None:
         """Return unless everything is to stop at once.
@@ -114,6 +115,7 @@ class LaneThread:
         self._sources = sources
         self._failures = 0
         self._failing_since_s = 0.0
+        self._unfinished_since_s: dict[Lane, float] = {}
         self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
         self.crash: BaseException | None = None
 
@@ -279,6 +281,10 @@ class LaneThread:
                     "an adopted lane could not be finished now",
                     extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
                 )
+                since_s = self._unfinished_since_s.setdefault(lane, time.monotonic())
+                if self._once and time.monotonic() - since_s > self._patience_s:
+                    self._stop.doubtful.add(lane)
+                    self._give_up("an adopted lane keeps failing", "lane_gave_up", exc)
             finally:
                 if lane not in self._stop.doubtful:
                     self._keeper.surrender(held)
