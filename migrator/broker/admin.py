@@ -85,16 +85,6 @@ class AdminSession:
         """Bind an exchange to an exchange; repeating is harmless."""
         self._do(lambda channel: channel.exchange_bind(target, source, key))
 
-    def unbind_queue(
-        self, source: str, queue: str, key: str, arguments: Arguments | None = None
-    ) -> None:
-        """Remove a binding; repeating is harmless."""
-        self._do(lambda channel: channel.queue_unbind(queue, source, key, dict(arguments or {})))
-
-    def delete_exchange(self, name: str) -> None:
-        """Delete an exchange; repeating is harmless."""
-        self._do(lambda channel: channel.exchange_delete(name))
-
     def delete_queue(self, name: str, *, if_empty: bool) -> None:
         """Delete a queue; repeating is harmless."""
         self._do(lambda channel: channel.queue_delete(name, if_empty=if_empty))

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.domain.timeouts import Lane
-from migrator.engine.lane import LaneSession, Tally
+from migrator.engine.lane import LaneSession
 from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
 from migrator.ports import Leases
 
@@ -64,7 +64,7 @@ class OpenedLane(Protocol):
 class OpenLane(Protocol):
     """How wiring opens a session for a lane that is held."""
 
-    def __call__(self, held: HeldLease, tally: Tally) -> OpenedLane:
+    def __call__(self, held: HeldLease) -> OpenedLane:
         """Connect and return the session."""
         ...
 
@@ -98,13 +98,10 @@ class LaneThread:
             patience_s: With *once*: give up after failing for so long without progress.
             sources: Whose rows are to be done when *once* is done.
         """
-        self.tally = Tally()
         self.failure: MigratorError | None = None
         """Why the thread ended early; None when it ended well."""
         self.wake = threading.Event()
         """Set by the schedule: look for new rows now."""
-        self.trouble: str | None = None
-        """What keeps it from working right now, for status."""
         self._leases = leases
         self._keeper = keeper
         self._open_lane = open_lane
@@ -300,7 +297,7 @@ class LaneThread:
             opened.close()
 
     def _open(self, held: HeldLease) -> OpenedLane:
-        opened = self._open_lane(held, self.tally)
+        opened = self._open_lane(held)
         held.doing = opened.doing
         return opened
 
@@ -308,7 +305,6 @@ class LaneThread:
 
     def _went_well(self) -> None:
         self._failures = 0
-        self.trouble = None
 
     def _may_go_on(self, exc: MigratorError) -> bool:
         """Wait a little after a failure; with ``once``, give up when patience is over."""
@@ -316,7 +312,6 @@ class LaneThread:
         if not self._failures:
             self._failing_since_s = now_s
         self._failures += 1
-        self.trouble = str(exc)
         if self._once and now_s - self._failing_since_s > self._patience_s:
             self._give_up("it keeps failing; giving up", "lane_gave_up", exc)
             return False
@@ -331,5 +326,4 @@ class LaneThread:
 
     def _give_up(self, text: str, action: str, exc: MigratorError) -> None:
         self.failure = exc
-        self.trouble = str(exc)
         _log.error(text, extra={"action": action, "error": str(exc)})

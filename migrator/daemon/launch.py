@@ -14,7 +14,7 @@ from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.service import Schedule, Service
 from migrator.domain.timeouts import RunId
 from migrator.engine.handover.direct import DirectHandOver
-from migrator.engine.lane import LaneParts, LaneSession, Tally
+from migrator.engine.lane import LaneParts, LaneSession
 from migrator.errors import ExitCode
 from migrator.ports import Link, StoreEndpoint, T
 from migrator.wiring import App
@@ -118,7 +118,7 @@ class _LaneOpener:
             rate_limit_per_s=app.plan.rate_limit_per_s,
         )
 
-    def __call__(self, held: HeldLease, tally: Tally) -> OpenedLane:
+    def __call__(self, held: HeldLease) -> OpenedLane:
         def guard() -> None:
             self._stop.check()
             held.check()
@@ -131,7 +131,6 @@ class _LaneOpener:
             link=link,
             open_staged=lambda: self._app.open_staged(link, held.lease, guard),
             guard=guard,
-            tally=tally,
         )
         return _Opened(session, link)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -169,11 +169,3 @@ class Service:
             "asked to stop",
             extra={"action": "stop_requested", "signal": signal.Signals(number).name},
         )
-
-
-def run_options(values: Mapping[str, object]) -> dict[str, str | int | bool]:
-    """Return *values* as a run records them: plain, without secrets (the caller passes none)."""
-    return {
-        name: value if isinstance(value, str | int | bool) else str(value)
-        for name, value in values.items()
-    }

@@ -28,15 +28,6 @@ _AHEAD: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """What one lane has done since the process began."""
-
-    handed_over: int = 0
-    quarantined: int = 0
-    batches: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneParts:
     """What outlives a session: the same for every link this lane will have."""
@@ -65,7 +56,6 @@ class LaneSession:
         lease: Lease,
         link: Link,
         open_staged: Callable[[], StagedHandOver],
-        tally: Tally,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
         """Work on *lease*'s lane over *link*; staging is opened when first needed.
@@ -78,7 +68,6 @@ class LaneSession:
         self._link = link
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
-        self._tally = tally
         self._ahead: deque[Pending[Prepared | None]] = deque()
         self._rows = parts.batch_rows
         self.doing = "starting"
@@ -168,7 +157,6 @@ class LaneSession:
 
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._parts.clock.monotonic_s()
-        self._tally.quarantined += len(prepared.quarantined)
         try:
             if prepared.batch.mode is Mode.STAGED and prepared.messages:
                 self._hand_over_staged(prepared)
@@ -183,7 +171,6 @@ class LaneSession:
     def _hand_over_directly(self, prepared: Prepared) -> None:
         self.doing = f"publishing batch {prepared.batch.id}"
         batch, unroutable = self._parts.direct.hand_over(prepared, self._link, self._lease)
-        self._tally.quarantined += unroutable
         self._count(batch, len(prepared.messages) - unroutable)
 
     def _hand_over_staged(self, prepared: Prepared) -> None:
@@ -231,8 +218,6 @@ class LaneSession:
             self._count(batch, rows)
 
     def _count(self, batch: Batch, rows: int) -> None:
-        self._tally.handed_over += rows
-        self._tally.batches += 1
         _log.info(
             "batch handed over",
             extra={

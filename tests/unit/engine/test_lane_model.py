@@ -20,7 +20,7 @@ from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
-from migrator.engine.lane import LaneParts, LaneSession, Tally
+from migrator.engine.lane import LaneParts, LaneSession
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.ports import Unreachable
 from tests.unit.engine.memory import (
@@ -115,9 +115,7 @@ class World:
                 fault=fault,
             )
 
-        return LaneSession(
-            parts, lease=LEASE, link=link, open_staged=open_staged, tally=Tally()
-        ), link
+        return LaneSession(parts, lease=LEASE, link=link, open_staged=open_staged), link
 
     def die(self) -> None:
         """The kernel closes a dead process's sockets."""
