@@ -19,6 +19,8 @@ class Mode(StrEnum):
 
     STAGED = "staged"
     DIRECT = "direct"
+    DISPATCH = "dispatch"
+    """Sent to its destination when due, as the timeout manager does; not a choice for hand-over."""
 
 
 class BatchState(StrEnum):
@@ -30,6 +32,7 @@ class BatchState(StrEnum):
     COMMITTING = "committing"
     PUBLISHING = "publishing"
     HANDED_OVER = "handed_over"
+    DISPATCHED = "dispatched"
     DOUBTFUL = "doubtful"
     RELEASED = "released"
     RECALLED = "recalled"
@@ -53,6 +56,7 @@ class Event(StrEnum):
     BEGIN_COMMIT = "begin_commit"
     RECEIPT = "receipt"
     ALL_SETTLED = "all_settled"
+    ALL_DISPATCHED = "all_dispatched"
     ABANDON = "abandon"
     ALL_REDELIVERED = "all_redelivered"
     GIVE_UP = "give_up"
@@ -71,6 +75,7 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     (_S.STAGED, _E.BEGIN_COMMIT): _S.COMMITTING,  # only after this may the nack be sent
     (_S.COMMITTING, _E.RECEIPT): _S.HANDED_OVER,  # the receipt, never an empty queue
     (_S.PUBLISHING, _E.ALL_SETTLED): _S.HANDED_OVER,
+    (_S.PUBLISHING, _E.ALL_DISPATCHED): _S.DISPATCHED,  # each sent and confirmed, or given back
     # no nack can have been sent before COMMITTING, so nothing has left the staging queue
     (_S.STAGING, _E.ABANDON): _S.CLAIMED,
     (_S.STAGED, _E.ABANDON): _S.CLAIMED,

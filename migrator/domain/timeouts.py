@@ -21,6 +21,9 @@ BatchId = NewType("BatchId", int)
 Lane = NewType("Lane", int)
 """Lane number; its lease and its queues are named after it."""
 
+FIRST_DISPATCHER_LANE = Lane(1000)
+"""Lanes from here on belong to dispatchers, one per endpoint; below are those of hand-over."""
+
 NO_SAGA = "00000000-0000-0000-0000-000000000000"
 """What stores write when a timeout belongs to no saga."""
 

@@ -1,7 +1,8 @@
 """What the engine needs from the outside, as narrow Protocols; adapters implement them.
 
 ``Store`` and ``Claims`` are the legacy side, ``Leases``, ``Batches`` and ``Runs`` the ledger,
-``Link``, ``Staging`` and ``Destinations`` the broker; one module each. Every method's docstring
+``Link``, ``Staging`` and ``Destinations`` the broker, ``SatelliteLink``, ``Routes``, ``Intake``
+and ``Dispatching`` the legacy dispatcher; one module each. Every method's docstring
 is its contract:
 what is true when it returns, and what is true when it raises.
 
@@ -34,6 +35,20 @@ from migrator.ports.preflight import (
     QueueProbe,
     Room,
 )
+from migrator.ports.satellites import (
+    Answers,
+    Applied,
+    ClearSaga,
+    Delivery,
+    Dispatching,
+    HeldDestination,
+    Intake,
+    Letter,
+    NewTimeout,
+    Route,
+    Routes,
+    SatelliteLink,
+)
 from migrator.ports.store import (
     Claim,
     ClaimRequest,
@@ -54,6 +69,8 @@ from migrator.ports.work import (
 )
 
 __all__ = [
+    "Answers",
+    "Applied",
     "Background",
     "Batch",
     "Batches",
@@ -62,23 +79,33 @@ __all__ = [
     "Claim",
     "ClaimRequest",
     "Claims",
+    "ClearSaga",
     "Clock",
     "Cursor",
     "DelayEntities",
+    "Delivery",
     "Destinations",
+    "Dispatching",
     "FaultPoint",
     "Held",
+    "HeldDestination",
+    "Intake",
     "Lease",
     "Leases",
     "LedgerFacts",
+    "Letter",
     "Link",
+    "NewTimeout",
     "NotChecked",
     "Outgoing",
     "Pending",
     "Policy",
     "QueueProbe",
     "Room",
+    "Route",
+    "Routes",
     "Runs",
+    "SatelliteLink",
     "Settled",
     "Staging",
     "Store",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -10,6 +10,7 @@ from typing import Protocol
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import (
     RunId,
+    TimeoutId,
 )
 from migrator.ports.work import Batch, Lease, StoreEndpoint
 
@@ -39,6 +40,10 @@ class ClaimRequest:
     """Bound on the sum of body and headers; one larger row is still claimed, alone."""
     cursor: Cursor | None
     """Only rows behind it; None: from the start of the range."""
+    only: Collection[TimeoutId] | None = None
+    """Only these ids, of whatever form; None: any."""
+    not_for: Collection[str] = ()
+    """Values of the Destination column whose rows are left where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,16 @@ class Claims(Protocol):
 
         Rows in quarantine go back too. The attempt is raised, so that what an abandoned pass
         left in a staging queue can never count. Returns the number of rows put back.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        ...
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
+
+        Returns the batch, which is smaller by them.
 
         Raises:
             LeaseLost: Nothing was changed.

@@ -38,6 +38,10 @@ class Clock(Protocol):
 class Pending(Protocol[T_co]):
     """A result that is being worked on elsewhere."""
 
+    def done(self) -> bool:
+        """Return whether ``result`` would return, or raise, without waiting."""
+        ...
+
     def result(self) -> T_co:
         """Wait for the work and return its result, or raise what it raised."""
         ...
@@ -47,7 +51,7 @@ class Background(Protocol):
     """Somewhere to do the next thing while this one is still going on."""
 
     def start(self, work: Callable[[], T]) -> Pending[T]:
-        """Begin *work* and return at once."""
+        """Begin *work*, behind what was begun before, and return at once."""
         ...
 
 

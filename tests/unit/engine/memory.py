@@ -315,6 +315,9 @@ class _Done(Pending[T]):
         except Exception as exc:
             self._error = exc
 
+    def done(self) -> bool:
+        return True
+
     def result(self) -> T:
         if self._error is not None:
             raise self._error
