@@ -13,7 +13,8 @@ from typing import Protocol
 from migrator.domain.envelopes import Envelope, IncomingMessage
 from migrator.domain.timeouts import Lane, NativeMessage, QueueName, TimeoutId
 from migrator.ports.broker import Unreachable
-from migrator.ports.work import Lease, StoreEndpoint
+from migrator.ports.store import Claims
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,20 @@ class HeldDestination:
     tries: int
     since: datetime
     next_try_at: datetime
+
+
+class DispatchClaims(Claims, Protocol):
+    """Claims of which single rows can be undone."""
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
+
+        Returns the batch, which is smaller by them.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        ...
 
 
 class Dispatching(Protocol):

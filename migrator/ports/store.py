@@ -139,16 +139,6 @@ class Claims(Protocol):
         """
         ...
 
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
-
-        Returns the batch, which is smaller by them.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
-        ...
-
     def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
         """Put quarantined rows of settled batches back, byte for byte; return how many."""
         ...
