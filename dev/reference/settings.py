@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
@@ -77,17 +78,18 @@ def _kind(model: type[BaseModel], field: FieldInfo, key: str) -> str:
         SecretStr: "text, secret",
         timedelta: "duration",
         dict: "table",
+        tuple: "list of durations",
         str: "text",
     }
     return "file" if issubclass(kind, Path) else names[kind]
 
 
 def _inner(annotation: Any) -> type:
-    """Return the class behind ``X | None``, ``Annotated[X, …]`` and ``dict[…]``."""
+    """Return the class behind ``X | None``, ``Annotated[X, …]``, ``dict[…]`` and ``tuple[…]``."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation
     origin = getattr(annotation, "__origin__", None)
-    return dict if origin is dict else _inner(get_args(annotation)[0])
+    return origin if origin in (dict, tuple) else _inner(get_args(annotation)[0])
 
 
 def _limits(field: FieldInfo) -> str:
@@ -115,6 +117,8 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, timedelta):
         return f"`{build_duration(value)}`"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(json.dumps(build_duration(part)) for part in value)}]`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     is_size = _IS_SIZE in field.metadata

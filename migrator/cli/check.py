@@ -17,6 +17,7 @@ from migrator.cli.session import (
     Json,
     Map,
     Mode,
+    NearDue,
     selection_options,
     session_of,
 )
@@ -43,6 +44,7 @@ def check(
     all_endpoints: AllEndpoints = False,
     mode: Mode = None,
     cutoff: Cutoff = None,
+    near_due: NearDue = None,
     horizon: Horizon = None,
     rename: Map = None,
     delays: Delays = None,
@@ -54,7 +56,14 @@ def check(
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load(
-        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
+        *selection_options(
+            mode=mode,
+            cutoff=cutoff,
+            near_due=near_due,
+            horizon=horizon,
+            delays=delays,
+            rename=rename,
+        ),
     )
     with opened(loaded) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)

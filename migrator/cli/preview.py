@@ -20,6 +20,7 @@ from migrator.cli.session import (
     Json,
     Map,
     Mode,
+    NearDue,
     selection_options,
     session_of,
 )
@@ -57,6 +58,7 @@ def preview(
     all_endpoints: AllEndpoints = False,
     mode: Mode = None,
     cutoff: Cutoff = None,
+    near_due: NearDue = None,
     horizon: Horizon = None,
     rename: Map = None,
     delays: Delays = None,
@@ -70,7 +72,14 @@ def preview(
     form = "json" if session.wants_json else form
     _check_form(form)
     loaded = session.load(
-        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
+        *selection_options(
+            mode=mode,
+            cutoff=cutoff,
+            near_due=near_due,
+            horizon=horizon,
+            delays=delays,
+            rename=rename,
+        ),
     )
     with opened(loaded) as app:
         found = taken(app, endpoint_names(app, endpoint, all_endpoints=all_endpoints), rate)

@@ -22,6 +22,7 @@ from migrator.cli.session import (
     Json,
     Map,
     Mode,
+    NearDue,
     Session,
     given,
     selection_options,
@@ -63,6 +64,7 @@ def run(
     ] = False,
     mode: Mode = None,
     cutoff: Cutoff = None,
+    near_due: NearDue = None,
     horizon: Horizon = None,
     rename: Map = None,
     delays: Delays = None,
@@ -83,7 +85,14 @@ def run(
     session = session_of(context, as_json=as_json)
     loaded = session.load(
         given("handover.lanes", lanes, "--lanes"),
-        *selection_options(mode=mode, cutoff=cutoff, horizon=horizon, delays=delays, rename=rename),
+        *selection_options(
+            mode=mode,
+            cutoff=cutoff,
+            near_due=near_due,
+            horizon=horizon,
+            delays=delays,
+            rename=rename,
+        ),
     )
     with opened(loaded) as app:
         names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)

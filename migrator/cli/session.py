@@ -75,6 +75,7 @@ def selection_options(
     *,
     mode: str | None,
     cutoff: str | None,
+    near_due: str | None,
     horizon: str | None,
     delays: str | None,
     rename: Sequence[str] | None,
@@ -87,6 +88,7 @@ def selection_options(
     return [
         given("handover.mode", mode, "--mode"),
         given("handover.cutoff", cutoff, "--cutoff"),
+        given("handover.near_due", near_due, "--near-due"),
         given("handover.horizon", horizon, "--horizon"),
         given("broker.delays", delays, "--delays"),
         renamed(rename),
@@ -122,6 +124,14 @@ Cutoff = Annotated[
         metavar="DURATION",
         help="Leave rows due sooner than this; 0s: no timeout manager runs any more."
         "  [env: MIGRATOR_HANDOVER__CUTOFF]",
+    ),
+]
+NearDue = Annotated[
+    str | None,
+    typer.Option(
+        metavar="leave|dispatch",
+        help="Rows due sooner than the cutoff: leave them to the timeout manager, or send them"
+        " when due.  [env: MIGRATOR_HANDOVER__NEAR_DUE]",
     ),
 ]
 Horizon = Annotated[

@@ -1,33 +1,37 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
-``models`` says what can be set, ``sources`` where values come from, ``load`` puts the two
-together and reports every problem at once, ``describe`` tells people the result. Settings stop
-at ``wiring``: everything below gets plain values.
+``models`` and ``servers`` say what can be set, ``sources`` where values come from, ``load`` puts
+the two together and reports every problem at once, ``describe`` tells people the result. Settings
+stop at ``wiring``: everything below gets plain values.
 """
 
 from migrator.config.describe import Row, describe, show_text
 from migrator.config.load import Loaded, load
 from migrator.config.models import (
-    Broker,
+    Dispatch,
     Endpoint,
     EndpointMode,
     HandOver,
     Log,
     LogFormat,
+    NearDue,
+    OnCritical,
     Settings,
-    Store,
-    Tls,
 )
 from migrator.config.secrets import mask, required_secret
+from migrator.config.servers import Broker, Store, Tls
 
 __all__ = [
     "Broker",
+    "Dispatch",
     "Endpoint",
     "EndpointMode",
     "HandOver",
     "Loaded",
     "Log",
     "LogFormat",
+    "NearDue",
+    "OnCritical",
     "Row",
     "Settings",
     "Store",

@@ -14,7 +14,7 @@ from migrator.config.quantities import build_duration
 from migrator.config.secrets import MASK, mask
 from migrator.config.sources import DEFAULT, leaves
 
-Plain = str | int | bool | None | dict[str, str]
+Plain = str | int | bool | None | dict[str, str] | list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ def show_text(value: Plain) -> str:
         return ""
     if isinstance(value, dict):
         return ", ".join(f"{old}={new}" for old, new in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -87,4 +89,6 @@ def _plain(value: object) -> Plain:
         return shown if MASK in shown else MASK
     if isinstance(value, timedelta):
         return build_duration(value)
+    if isinstance(value, tuple):
+        return [str(_plain(part)) for part in value]
     return value if value is None or isinstance(value, int | dict) else str(value)

@@ -178,6 +178,8 @@ def _allowed(found: Any) -> str:
         return f"must be {context['expected'].replace(chr(39), '')}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return "must be a table"
+    if kind == "tuple_type":
+        return "must be a list"
     if kind == "value_error":
         return str(context["error"])
     return str(found["msg"]).partition(", ")[0].replace("should", "must", 1).removeprefix("Input ")

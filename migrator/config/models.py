@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
+from itertools import pairwise
 from typing import Annotated, Final, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    SecretStr,
     field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from migrator.config.quantities import Duration, Size, longer_than
+from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
+from migrator.config.section import Section
+from migrator.config.servers import Broker, Store
 from migrator.domain.delays import MAX_DELAY_S
-from migrator.domain.routing import DelaysVersion, Topology
 from migrator.domain.states import Mode
 
 HEARTBEAT: Final = timedelta(seconds=5)
@@ -34,21 +32,36 @@ _SHORTEST_LEASE: Final = 3 * HEARTBEAT
 
 MAX_BATCH_ROWS: Final = 10_000
 """Three batches must fit a consumer's prefetch, which has 16 bits."""
-_SOME_TIME: Final = longer_than(timedelta(0))
-
-
-class StoreKind(StrEnum):
-    """Kinds of legacy stores this version can read."""
-
-    SQL = "sql"
+_AT_MOST_A_MINUTE: Final = at_most(timedelta(minutes=1))
+_MAX_RETRIES: Final = 10
+"""Each delay is a queue of its own."""
 
 
 class EndpointMode(StrEnum):
     """What migrator does for an endpoint."""
 
     MIGRATE = "migrate"
+    """Move its rows into the native delays."""
     DISPATCH = "dispatch"
+    """Be its timeout manager: store, and send when due."""
     FORWARD = "forward"
+    """Put its new timeouts into the native delays at once, and send stored ones when due."""
+
+
+class NearDue(StrEnum):
+    """Who sends rows that are due too soon to be moved."""
+
+    LEAVE = "leave"
+    """The endpoint's own timeout manager."""
+    DISPATCH = "dispatch"
+    """Our dispatcher."""
+
+
+class OnCritical(StrEnum):
+    """What a dispatcher does once an outage has lasted too long."""
+
+    KEEP_TRYING = "keep-trying"
+    EXIT = "exit"
 
 
 class LogFormat(StrEnum):
@@ -68,87 +81,11 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
 def _none_when_empty(value: object) -> object:
     return None if value == "" else value
 
 
-class Store(_Section):
-    """The legacy database; the ledger lives in it, too."""
-
-    kind: StoreKind = Field(default=StoreKind.SQL, description="kind of legacy store")
-    url: SecretStr | None = Field(default=None, description="database URL, passed on as it is")
-    url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
-    )
-    schema_name: str | None = Field(
-        default=None, alias="schema", min_length=1, description="schema of the timeout tables"
-    )
-    ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _is_implemented(cls, value: object) -> object:
-        if value in ("nhibernate", "azure", "ravendb"):
-            raise ValueError(f"{value} is not in this version; must be sql")
-        return value
-
-
-class Tls(_Section):
-    """TLS to the broker, for ``amqps://`` addresses."""
-
-    ca_file: Path | None = Field(
-        default=None, description="certificates to trust, instead of the system's"
-    )
-    cert_file: Path | None = Field(default=None, description="client certificate (PEM)")
-    key_file: Path | None = Field(default=None, description="key of the client certificate (PEM)")
-    verify: bool = Field(default=True, description="check the broker's certificate and name")
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("must have both cert_file and key_file, or neither")
-        return self
-
-
-class Broker(_Section):
-    """RabbitMQ, where messages wait from now on."""
-
-    url: SecretStr | None = Field(
-        default=None, description="amqp:// URL, or the transport's host=…;username=… form"
-    )
-    url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
-    )
-    management_url: SecretStr | None = Field(
-        default=None, description="management API; without it some checks are not made"
-    )
-    management_url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
-    )
-    delays: DelaysVersion = Field(
-        default=DelaysVersion.V2, description="generation of native delays"
-    )
-    topology: Topology = Field(default=Topology.AUTO, description="how endpoints are reached")
-    all_endpoints_support_delayed_delivery: bool = Field(
-        default=False, description="true: never bind a destination, a missing binding is refused"
-    )
-    tls: Tls = Field(default=Tls(), description="")
-    blocked_deadline: Annotated[Duration, _SOME_TIME] = Field(
-        default=timedelta(minutes=5), description="longest wait for a broker under a resource alarm"
-    )
-    confirm_deadline: Annotated[Duration, _SOME_TIME] = Field(
-        default=timedelta(minutes=1), description="longest wait for an answer to a publish"
-    )
-    max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = Field(
-        default=134_217_728, description="the broker's limit for a message body"
-    )
-
-
-class HandOver(_Section):
+class HandOver(Section):
     """How timeouts are moved."""
 
     mode: Mode = Field(default=Mode.STAGED, description="how a batch is handed over")
@@ -161,10 +98,14 @@ class HandOver(_Section):
         default=timedelta(minutes=1),
         description="rows due sooner are left; 0s: no timeout manager runs any more",
     )
-    horizon: Annotated[
-        Annotated[Duration, _SOME_TIME] | None, BeforeValidator(_none_when_empty)
-    ] = Field(
-        default=None, description="rows due later stay in the store; empty: the longest delay"
+    near_due: NearDue = Field(
+        default=NearDue.LEAVE,
+        description="who sends the rows left: the timeout manager (leave), or migrator (dispatch)",
+    )
+    horizon: Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)] = (
+        Field(
+            default=None, description="rows due later stay in the store; empty: the longest delay"
+        )
     )
     rate_limit: int = Field(default=0, ge=0, description="messages per second; 0: none")
     window: int = Field(default=2000, ge=1, le=65_535, description="messages without an answer yet")
@@ -174,14 +115,14 @@ class HandOver(_Section):
     use_entries: bool = Field(
         default=True, description="publish by our own entry exchanges where allowed"
     )
-    sweep_interval: Annotated[Duration, _SOME_TIME] = Field(
+    sweep_interval: Annotated[Duration, SOME_TIME] = Field(
         default=timedelta(seconds=1), description="pause after a look that found nothing"
     )
     lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = Field(
         default=timedelta(seconds=20),
         description="how long a lane stays ours without a sign of life",
     )
-    receipt_deadline: Annotated[Duration, _SOME_TIME] = Field(
+    receipt_deadline: Annotated[Duration, SOME_TIME] = Field(
         default=timedelta(minutes=10), description="wait for a receipt before a batch is doubtful"
     )
     destination_map: dict[str, str] = Field(
@@ -190,6 +131,17 @@ class HandOver(_Section):
     accept_suffix_collisions: bool = Field(
         default=False, description="go on although a message would reach a second queue, too"
     )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_for_hand_over(cls, value: object) -> object:
+        if value == Mode.DISPATCH:
+            raise ValueError(
+                "it is a mode of an endpoint in [[endpoints]]; must be staged or direct"
+            )
+        if value not in (Mode.STAGED, Mode.DIRECT):
+            raise ValueError("must be staged or direct")
+        return value
 
     @field_validator("horizon")
     @classmethod
@@ -206,11 +158,67 @@ class HandOver(_Section):
         return value
 
 
-class Endpoint(_Section):
-    """One sending endpoint and where its rows are."""
+class Dispatch(Section):
+    """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
+
+    poll_interval: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
+        default=timedelta(milliseconds=500), description="how often stored rows are looked for"
+    )
+    look_ahead: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
+        default=timedelta(seconds=1),
+        description="rows due within it are fetched, and sent when due",
+    )
+    batch_size: int = Field(
+        default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows fetched at a time"
+    )
+    prefetch: int = Field(
+        default=500, ge=1, le=65_535, description="messages of a queue in hand at a time"
+    )
+    retry_delays: tuple[Duration, ...] = Field(
+        default=(timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5)),
+        description="waits between attempts at a message that fails; empty: none",
+    )
+    error_queue: str = Field(
+        default="error", min_length=1, description="queue for messages that fail for good"
+    )
+    critical_after: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(minutes=2), description="outage after which it is critical"
+    )
+    on_critical: OnCritical = Field(default=OnCritical.KEEP_TRYING, description="what to do then")
+    remember: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(hours=1),
+        description="how long a sent timeout is known, should its message be delivered again",
+    )
+
+    @field_validator("retry_delays")
+    @classmethod
+    def _are_waits(cls, value: tuple[timedelta, ...]) -> tuple[timedelta, ...]:
+        second = timedelta(seconds=1)
+        if len(value) > _MAX_RETRIES:
+            raise ValueError(f"must be at most {_MAX_RETRIES} durations")
+        if any(delay < second or delay % second for delay in value):
+            raise ValueError("must be durations of whole seconds, each at least 1s")
+        if any(later <= sooner for sooner, later in pairwise(value)):
+            raise ValueError("must be durations in rising order")
+        return value
+
+
+class Endpoint(Section):
+    """One sending endpoint: what to do for it, and where its rows and messages are."""
 
     name: str = Field(min_length=1, description="the sending endpoint's name")
     mode: EndpointMode = Field(default=EndpointMode.MIGRATE, description="what to do for it")
+    queue: str | None = Field(
+        default=None,
+        min_length=1,
+        description="its input queue, when it is not the name; .Timeouts and "
+        ".TimeoutsDispatcher are named after it",
+    )
+    error_queue: str | None = Field(
+        default=None,
+        min_length=1,
+        description="its error queue, when it is not dispatch.error_queue",
+    )
     table_prefix: str | None = Field(
         default=None, description="prefix of its table, when it is not the name"
     )
@@ -221,12 +229,10 @@ class Endpoint(_Section):
         default=None, alias="schema", min_length=1, description="schema of its table"
     )
 
-    @field_validator("mode")
-    @classmethod
-    def _is_implemented(cls, value: EndpointMode) -> EndpointMode:
-        if value is not EndpointMode.MIGRATE:
-            raise ValueError(f"{value} is not in this version; must be migrate")
-        return value
+    @property
+    def input_queue(self) -> str:
+        """The queue after which its satellites are named."""
+        return self.queue or self.name
 
     @model_validator(mode="after")
     def _has_one_table(self) -> Self:
@@ -235,7 +241,7 @@ class Endpoint(_Section):
         return self
 
 
-class Log(_Section):
+class Log(Section):
     """What migrator says about itself, on stderr."""
 
     level: LogLevel = Field(default=LogLevel.INFO, description="least important lines to write")
@@ -252,6 +258,7 @@ class Settings(BaseSettings):
     store: Store = Store()
     broker: Broker = Broker()
     handover: HandOver = HandOver()
+    dispatch: Dispatch = Dispatch()
     endpoints: tuple[Endpoint, ...] = ()
     log: Log = Log()
 
@@ -261,6 +268,10 @@ class Settings(BaseSettings):
         twice = sorted(n for n, times in Counter(e.name for e in value).items() if times > 1)
         if twice:
             raise ValueError(f"must name each endpoint once; repeated: {', '.join(twice)}")
+        queues = Counter(e.input_queue for e in value if e.mode is not EndpointMode.MIGRATE)
+        shared = sorted(queue for queue, times in queues.items() if times > 1)
+        if shared:
+            raise ValueError(f"must have a queue each; shared: {', '.join(shared)}")
         return value
 
     @classmethod

@@ -83,3 +83,17 @@ def longer_than(shortest: timedelta) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def at_most(longest: timedelta) -> AfterValidator:
+    """Return the rule that a duration is not longer than *longest*."""
+
+    def check(value: timedelta) -> timedelta:
+        if value > longest:
+            raise ValueError(f"must be at most {build_duration(longest)}")
+        return value
+
+    return AfterValidator(check)
+
+
+SOME_TIME: Final = longer_than(timedelta(0))

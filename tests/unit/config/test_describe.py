@@ -25,6 +25,7 @@ def test_every_setting_is_shown_once_with_value_and_origin(tmp_path: Path) -> No
     assert found["handover.horizon"] == ("30d", f"file {file}")
     assert found["handover.cutoff"] == ("1m", "default")
     assert found["handover.destination_map"] == ({"A": "B"}, "option --map")
+    assert found["dispatch.retry_delays"] == (["10s", "1m", "5m"], "default")
     assert found["endpoints[0].name"] == ("Sales", f"file {file}")
     assert found["endpoints[0].schema"] == ("s", f"file {file}")
     assert found["endpoints[0].mode"] == ("migrate", "default")
@@ -57,7 +58,14 @@ def test_paths_are_shown_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(None, ""), (True, "true"), (3, "3"), ("x", "x"), ({"a": "b", "c": "d"}, "a=b, c=d")],
+    [
+        (None, ""),
+        (True, "true"),
+        (3, "3"),
+        ("x", "x"),
+        ({"a": "b", "c": "d"}, "a=b, c=d"),
+        (["1s", "2s"], "1s, 2s"),
+    ],
 )
 def test_values_fit_a_cell(value: Plain, expected: str) -> None:
     """One line each."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from migrator.config import Loaded, load
+from migrator.config import EndpointMode, Loaded, NearDue, OnCritical, load
 from migrator.config.sources import Option
 from migrator.domain.states import Mode
 from migrator.errors import ConfigError
@@ -84,12 +85,57 @@ def test_an_empty_horizon_is_the_longest_delay(file: Path) -> None:
     assert loaded(file, MIGRATOR_HANDOVER__HORIZON="30d").settings.handover.horizon == timedelta(30)
 
 
+def test_a_dispatcher_has_the_documented_defaults() -> None:
+    """Half a second, a second ahead, three waits, an hour's memory; the hand-over leaves rows."""
+    settings = loaded().settings
+    dispatch = settings.dispatch
+    assert (dispatch.poll_interval, dispatch.look_ahead) == (
+        timedelta(milliseconds=500),
+        timedelta(seconds=1),
+    )
+    assert (dispatch.batch_size, dispatch.prefetch) == (1000, 500)
+    assert dispatch.retry_delays == (
+        timedelta(seconds=10),
+        timedelta(minutes=1),
+        timedelta(minutes=5),
+    )
+    assert (dispatch.error_queue, dispatch.on_critical) == ("error", OnCritical.KEEP_TRYING)
+    assert (dispatch.critical_after, dispatch.remember) == (
+        timedelta(minutes=2),
+        timedelta(hours=1),
+    )
+    assert settings.handover.near_due is NearDue.LEAVE
+
+
+def test_an_endpoint_may_have_a_timeout_manager_here(file: Path) -> None:
+    """Its satellites are named after its queue, which is its name unless told otherwise."""
+    file.write_text(
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "Sales.In"\n'
+        'error_queue = "sales.error"\n[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
+    )
+    sales, billing = loaded(file).settings.endpoints
+    assert (sales.mode, sales.input_queue) == (EndpointMode.DISPATCH, "Sales.In")
+    assert sales.error_queue == "sales.error"
+    assert (billing.mode, billing.input_queue) == (EndpointMode.FORWARD, "Billing")
+    assert billing.error_queue is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("[]", ()), ('["2s", "1h"]', (timedelta(seconds=2), timedelta(hours=1)))],
+)
+def test_retries_may_come_from_the_environment(text: str, expected: tuple[timedelta, ...]) -> None:
+    """As a list in JSON; an empty one means none."""
+    found = loaded(MIGRATOR_DISPATCH__RETRY_DELAYS=text)
+    assert found.settings.dispatch.retry_delays == expected
+
+
 def test_all_problems_are_reported_at_once(file: Path) -> None:
     """Each with its key, its origin and what is allowed."""
     file.write_text(
         '[store]\nknd = "sql"\n[broker]\ndelays = "v3"\ntls = 4\n'
         '[handover]\nlease = "15s"\ncutoff = 5\nwindow = 70000\n'
-        '[[endpoints]]\nname = "Sales"\nmode = "forward"\ntabel = "x"\n[[endpoints]]\n'
+        '[[endpoints]]\nname = "Sales"\nmode = "send"\ntabel = "x"\n[[endpoints]]\n'
     )
     text = complaint(
         file,
@@ -111,8 +157,7 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         f"  handover.lease = '15s' (file {file}): must be longer than 15s",
         "  handover.destination_map = '{bad' (env MIGRATOR_HANDOVER__DESTINATION_MAP): "
         "must be a table",
-        f"  endpoints[0].mode = 'forward' (file {file}): forward is not in this version; "
-        "must be migrate",
+        f"  endpoints[0].mode = 'send' (file {file}): must be migrate, dispatch or forward",
         f"  endpoints[0].tabel (file {file}): unknown key; did you mean endpoints[0].table?",
         f"  endpoints[1].name (file {file}): must be given",
     ]
@@ -129,6 +174,31 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[broker.tls]\ncert_file = "c.pem"', "must have both cert_file and key_file, or neither"),
         ('[[endpoints]]\nname = "A"\ntable = "t"\ntable_prefix = "p"', "not both"),
         ('[[endpoints]]\nname = "A"\n[[endpoints]]\nname = "A"', "repeated: A"),
+        (
+            '[[endpoints]]\nname = "A"\nmode = "dispatch"\n'
+            '[[endpoints]]\nname = "B"\nmode = "forward"\nqueue = "A"',
+            "must have a queue each; shared: A",
+        ),
+        ('[[endpoints]]\nname = "A"\nqueue = ""', "must have at least 1 character"),
+        ('[handover]\nmode = "dispatch"', "it is a mode of an endpoint in [[endpoints]]"),
+        ("[handover]\nmode = 5", "must be staged or direct"),
+        ('[handover]\nnear_due = "keep"', "must be leave or dispatch"),
+        ('[dispatch]\npoll_interval = "0s"', "must be longer than 0s"),
+        ('[dispatch]\npoll_interval = "61s"', "must be at most 1m"),
+        ('[dispatch]\nlook_ahead = "2m"', "must be at most 1m"),
+        ("[dispatch]\nbatch_size = 10001", "must be less than or equal to 10000"),
+        ("[dispatch]\nprefetch = 65536", "must be less than or equal to 65535"),
+        ('[dispatch]\nretry_delays = "10s"', "must be a list"),
+        ("[dispatch]\nretry_delays = [10]", 'must be a duration in quotes, such as "30s"'),
+        ('[dispatch]\nretry_delays = ["500ms"]', "whole seconds, each at least 1s"),
+        ('[dispatch]\nretry_delays = ["1s", "1500ms"]', "whole seconds, each at least 1s"),
+        ('[dispatch]\nretry_delays = ["1m", "10s"]', "must be durations in rising order"),
+        ('[dispatch]\nretry_delays = ["1m", "60s"]', "must be durations in rising order"),
+        (
+            "[dispatch]\nretry_delays = " + json.dumps([f"{n}s" for n in range(1, 12)]),
+            "must be at most 10 durations",
+        ),
+        ('[dispatch]\non_critical = "stop"', "must be keep-trying or exit"),
         ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
         ("[broker]\nmax_message_bytes = 0", "must be greater than or equal to 1"),
         ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),

@@ -1,0 +1,11 @@
+"""What all sections of the settings have in common."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """Frozen, and without keys nobody knows; defaults are checked like given values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -1,0 +1,92 @@
+"""What can be set about the two servers: the legacy database and the broker."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from migrator.config.quantities import SOME_TIME, Duration, Size
+from migrator.config.section import Section
+from migrator.domain.routing import DelaysVersion, Topology
+
+
+class StoreKind(StrEnum):
+    """Kinds of legacy stores this version can read."""
+
+    SQL = "sql"
+
+
+class Store(Section):
+    """The legacy database; the ledger lives in it, too."""
+
+    kind: StoreKind = Field(default=StoreKind.SQL, description="kind of legacy store")
+    url: SecretStr | None = Field(default=None, description="database URL, passed on as it is")
+    url_file: Path | None = Field(
+        default=None, description="file that holds the URL; a bare name is a systemd credential"
+    )
+    schema_name: str | None = Field(
+        default=None, alias="schema", min_length=1, description="schema of the timeout tables"
+    )
+    ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _is_implemented(cls, value: object) -> object:
+        if value in ("nhibernate", "azure", "ravendb"):
+            raise ValueError(f"{value} is not in this version; must be sql")
+        return value
+
+
+class Tls(Section):
+    """TLS to the broker, for ``amqps://`` addresses."""
+
+    ca_file: Path | None = Field(
+        default=None, description="certificates to trust, instead of the system's"
+    )
+    cert_file: Path | None = Field(default=None, description="client certificate (PEM)")
+    key_file: Path | None = Field(default=None, description="key of the client certificate (PEM)")
+    verify: bool = Field(default=True, description="check the broker's certificate and name")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("must have both cert_file and key_file, or neither")
+        return self
+
+
+class Broker(Section):
+    """RabbitMQ, where messages wait from now on."""
+
+    url: SecretStr | None = Field(
+        default=None, description="amqp:// URL, or the transport's host=…;username=… form"
+    )
+    url_file: Path | None = Field(
+        default=None, description="file that holds the URL; a bare name is a systemd credential"
+    )
+    management_url: SecretStr | None = Field(
+        default=None, description="management API; without it some checks are not made"
+    )
+    management_url_file: Path | None = Field(
+        default=None, description="file that holds the URL; a bare name is a systemd credential"
+    )
+    delays: DelaysVersion = Field(
+        default=DelaysVersion.V2, description="generation of native delays"
+    )
+    topology: Topology = Field(default=Topology.AUTO, description="how endpoints are reached")
+    all_endpoints_support_delayed_delivery: bool = Field(
+        default=False, description="true: never bind a destination, a missing binding is refused"
+    )
+    tls: Tls = Field(default=Tls(), description="")
+    blocked_deadline: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(minutes=5), description="longest wait for a broker under a resource alarm"
+    )
+    confirm_deadline: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(minutes=1), description="longest wait for an answer to a publish"
+    )
+    max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = Field(
+        default=134_217_728, description="the broker's limit for a message body"
+    )
