@@ -132,7 +132,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
     "permissions.",
     "broker-rights": "Let `migrator broker grants` print what the user needs, or use "
-    "`--mode direct`.",
+    "`--mode direct` and `dispatch.retry_delays = []`.",
     "broker-version": "Upgrade the broker, enable the feature flag, or use "
     "`--delays v1 --mode direct`.",
     "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",
@@ -144,11 +144,14 @@ CHECKS: Final[Mapping[str, str]] = {
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
     "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
+    "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
+    "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",
     "store-reachable": "Check `store.url`, network, user, password and rights.",
     "stuck-levels": "Look again; if they stay, find and bind the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
-    "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` once none runs any more.",
+    "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
+    "once none runs any more.",
     "vendor-run": "Finish that run, or abort it with the vendor's tool.",
 }
 """The remedy."""
@@ -159,6 +162,7 @@ TABLES: Final[Mapping[str, str]] = {
     "batch": "Rows that are claimed and handed over together; they are the books and stay.",
     "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`.",
     "lease": "Who owns which lane, and until when.",
+    "held_destination": "Destinations a dispatcher could not reach; their rows wait in the store.",
     "event": "The audit trail of what operators did.",
 }
 
@@ -215,6 +219,15 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lease.until": "when it runs out, in database time",
     "lease.doing": "what the owner said it was doing",
     "lease.renewed_at": "its last sign of life",
+    "lease.serves": "the table whose dispatcher has this lane; empty: a lane of hand-over",
+    "held_destination.source": "the table the rows are in",
+    "held_destination.destination": "as in their destination column",
+    "held_destination.endpoint": "whose timeouts",
+    "held_destination.reason": "why it could not be reached",
+    "held_destination.detail": "what was found",
+    "held_destination.tries": "how often it was tried in vain",
+    "held_destination.since": "when it could not be reached first",
+    "held_destination.next_try_at": "when it is tried again",
     "event.id": "rising",
     "event.at": "when",
     "event.kind": "what was done: `batch_resolved`, `rolled_back` and so on",

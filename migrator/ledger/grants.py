@@ -8,7 +8,7 @@ from typing import Final
 from migrator.errors import LedgerError
 from migrator.ledger.names import LedgerNames, quoted
 
-_TABLES: Final = ("run", "batch", "timeout", "lease", "event")
+_TABLES: Final = ("run", "batch", "timeout", "lease", "held_destination", "event")
 _READ_ONLY: Final = ("ledger", "alembic_version", "progress", "timeout_status")
 _SEQUENCES: Final = ("run", "batch", "timeout", "event")
 _LOCK_COLUMN: Final = "PersistenceVersion"

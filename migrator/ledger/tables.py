@@ -54,6 +54,9 @@ class LedgerTables:
     timeout: Table
     """Every row ever claimed, with body and headers, until it is purged."""
     lease: Table
+    """One row per lane, of hand-over or of a dispatcher."""
+    held_destination: Table
+    """One row per destination that a dispatcher could not reach; its rows are in the store."""
     event: Table
 
     def is_open(self, timeout: FromClause) -> ColumnElement[bool]:
@@ -84,6 +87,7 @@ def build_tables(names: LedgerNames) -> LedgerTables:
         batch=_batch(metadata, names),
         timeout=_timeout(metadata, names),
         lease=_lease(metadata, names),
+        held_destination=_held_destination(metadata, names),
         event=_event(metadata, names),
     )
 
@@ -201,7 +205,7 @@ def _timeout_indexes(table: Table, names: LedgerNames) -> None:
 
 
 def _lease(metadata: MetaData, names: LedgerNames) -> Table:
-    return Table(
+    table = Table(
         names.table("lease"),
         metadata,
         Column("name", String(100), primary_key=True),
@@ -210,6 +214,24 @@ def _lease(metadata: MetaData, names: LedgerNames) -> Table:
         _time("until", nullable=False),
         _text("doing", nullable=True),
         _time("renewed_at", nullable=False),
+        _text("serves", nullable=True),
+    )
+    Index(names.table("lease_serves"), table.c.serves, unique=True)
+    return table
+
+
+def _held_destination(metadata: MetaData, names: LedgerNames) -> Table:
+    return Table(
+        names.table("held_destination"),
+        metadata,
+        Column("source", Text, primary_key=True),
+        Column("destination", Text, primary_key=True),
+        _text("endpoint"),
+        _text("reason"),
+        _text("detail"),
+        Column("tries", Integer, nullable=False),
+        _time("since", nullable=False),
+        _time("next_try_at", nullable=False),
     )
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import CreateSchema
 
 from migrator.database.engine import open_engine, writing
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.identity import check_identity
-from migrator.ledger.migrations import check_head, current, head, sql, upgrade
+from migrator.ledger.migrations import _config, check_head, current, head, sql, upgrade
 from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import LedgerTables, build_tables
 
@@ -126,3 +130,91 @@ def test_the_printed_sql_builds_the_same_ledger(database: str, schema: str) -> N
     upgrade(engine, tables)
     assert check_identity(engine, tables)
     engine.dispose()
+
+
+def _upgrade_to(engine: Engine, tables: LedgerTables, version: str) -> None:
+    with writing(engine) as connection:
+        if tables.names.schema is not None:
+            connection.execute(CreateSchema(tables.names.schema))
+        command.upgrade(_config(tables, connection=connection), version)
+
+
+def _old_rows(engine: Engine, tables: LedgerTables) -> list[list[tuple[object, ...]]]:
+    """Return what is in the columns that 0001 has."""
+    wanted = [
+        [column for column in table.columns if column.name not in ("dispatched_at", "serves")]
+        for table in (tables.run, tables.batch, tables.timeout, tables.lease, tables.event)
+    ]
+    with engine.connect() as connection:
+        return [[tuple(row) for row in connection.execute(select(*each))] for each in wanted]
+
+
+def test_a_ledger_with_data_is_upgraded_and_keeps_it(engine: Engine, tables: LedgerTables) -> None:
+    """What 0001 wrote is there afterwards, value by value, and new columns are empty."""
+    _upgrade_to(engine, tables, "0001")
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    with writing(engine) as connection:
+        connection.execute(
+            insert(tables.run).values(
+                id=1,
+                endpoint="Sales",
+                source="s",
+                options="{}",
+                tool_version="0",
+                status="done",
+                begun_at=now,
+            )
+        )
+        connection.execute(
+            insert(tables.batch).values(
+                id=1,
+                run_id=1,
+                endpoint="Sales",
+                source="s",
+                lane=0,
+                mode="staged",
+                state="handed_over",
+                attempt=1,
+                size=1,
+                body_bytes=1,
+                lease_token=1,
+                handed_over_at=now,
+            )
+        )
+        connection.execute(
+            insert(tables.timeout).values(
+                id=1,
+                source="s",
+                endpoint="Sales",
+                store_id="a",
+                batch_id=1,
+                row_index=0,
+                due=now,
+                body=b"\x00",
+                content_hash="x",
+            )
+        )
+        for lane in (0, 1):
+            connection.execute(
+                insert(tables.lease).values(name=f"lane.{lane}", token=1, until=now, renewed_at=now)
+            )
+        connection.execute(insert(tables.event).values(at=now, kind="x", actor="me", detail="{}"))
+    before = _old_rows(engine, tables)
+    upgrade(engine, tables)
+    assert _differences(engine, tables) == []
+    assert _old_rows(engine, tables) == before
+    with engine.connect() as connection:
+        assert connection.scalars(select(tables.batch.c.dispatched_at)).all() == [None]
+        assert connection.scalars(select(tables.lease.c.serves)).all() == [None, None]
+
+
+def test_two_lanes_never_serve_one_source(engine: Engine) -> None:
+    """The database itself refuses a second dispatcher's lane."""
+    tables = build_tables(names_for(engine))
+    upgrade(engine, tables)
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    values = {"token": 0, "until": now, "renewed_at": now, "serves": "s"}
+    with writing(engine) as connection:
+        connection.execute(insert(tables.lease).values(name="lane.1000", **values))
+    with pytest.raises(IntegrityError), writing(engine) as connection:
+        connection.execute(insert(tables.lease).values(name="lane.1001", **values))

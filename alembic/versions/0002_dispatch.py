@@ -1,0 +1,41 @@
+"""Add what a dispatcher keeps: its lane, when its batches were sent, destinations that wait."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import context, op
+
+from migrator.database.types import UtcDateTime
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add two columns, both empty at first, and one table."""
+    names = context.config.attributes["names"]
+    schema: Any = names.schema
+    lease = names.table("lease")
+    sent_at = sa.Column("dispatched_at", UtcDateTime(), nullable=True)
+    op.add_column(names.table("batch"), sent_at, schema=schema)
+    op.add_column(lease, sa.Column("serves", sa.Text, nullable=True), schema=schema)
+    op.create_index(names.table("lease_serves"), lease, ["serves"], unique=True, schema=schema)
+    op.create_table(
+        names.table("held_destination"),
+        sa.Column("source", sa.Text, primary_key=True),
+        sa.Column("destination", sa.Text, primary_key=True),
+        sa.Column("endpoint", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+        sa.Column("tries", sa.Integer, nullable=False),
+        sa.Column("since", UtcDateTime(), nullable=False),
+        sa.Column("next_try_at", UtcDateTime(), nullable=False),
+        schema=schema,
+    )
+
+
+def downgrade() -> None:
+    """Refuse: the ledger is the only memory of what was handed over."""
+    raise NotImplementedError("the ledger is never downgraded; restore a backup instead")
