@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from migrator.broker.names import PREFIX
 from migrator.cli.output import console
-from migrator.config import Loaded
+from migrator.config import EndpointMode, Loaded, NearDue, Settings
 from migrator.domain.preview import EndpointPreview
-from migrator.engine.checks import Choices, Context
+from migrator.engine.checks import Choices, Context, Satellites
 from migrator.engine.preview import survey
 from migrator.errors import ConfigError, MigratorError
 from migrator.ports import StoreEndpoint
@@ -115,8 +116,32 @@ def check_context(
             may_bind=not given.broker.all_endpoints_support_delayed_delivery,
             accepts_suffix_collisions=given.handover.accept_suffix_collisions,
             own_queues=_own_queues(app),
+            modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
+            queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
+            satellites=satellites(given, names),
+            sends_near_due=given.handover.near_due is NearDue.DISPATCH,
         ),
     )
+
+
+def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
+    """Return the queues of those endpoints called *names* whose timeout manager we are to be.
+
+    Without *names*, of all that the settings have.
+    """
+    return [
+        Satellites(
+            endpoint=endpoint.name,
+            queue=endpoint.input_queue,
+            error_queue=endpoint.error_queue or given.dispatch.error_queue,
+            retry_queues=[
+                f"{PREFIX}retry.{endpoint.input_queue}.Timeouts.{int(delay.total_seconds())}"
+                for delay in given.dispatch.retry_delays
+            ],
+        )
+        for endpoint in given.endpoints
+        if endpoint.mode is not EndpointMode.MIGRATE and (not names or endpoint.name in names)
+    ]
 
 
 def _own_queues(app: App) -> Sequence[str]:

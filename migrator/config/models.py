@@ -45,7 +45,7 @@ class EndpointMode(StrEnum):
     DISPATCH = "dispatch"
     """Be its timeout manager: store, and send when due."""
     FORWARD = "forward"
-    """Put its new timeouts into the native delays at once, and send stored ones when due."""
+    """Move its rows, and put its new timeouts into the native delays at once."""
 
 
 class NearDue(StrEnum):

@@ -5,7 +5,18 @@ turns what a check could not ask into ``NOT_CHECKED``. A new check is one file a
 ``registry``.
 """
 
-from migrator.engine.checks.context import Choices, Context
+from migrator.engine.checks.context import DISPATCH, FORWARD, MIGRATE, Choices, Context, Satellites
 from migrator.engine.checks.registry import CHECKS, UNREACHABLE, refuse, run_checks
 
-__all__ = ["CHECKS", "UNREACHABLE", "Choices", "Context", "refuse", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "DISPATCH",
+    "FORWARD",
+    "MIGRATE",
+    "UNREACHABLE",
+    "Choices",
+    "Context",
+    "Satellites",
+    "refuse",
+    "run_checks",
+]

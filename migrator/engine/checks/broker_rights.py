@@ -1,4 +1,4 @@
-"""May we make the queues that staging needs? Asked of the broker, without making any.
+"""May we make the queues that staging and retries need? Asked of the broker, making none.
 
 Without that right a daemon would claim rows and then begin again and again.
 """
@@ -16,15 +16,37 @@ NAME: Final = "broker-rights"
 _SUBJECT: Final = "broker user"
 
 
-def check(broker: BrokerFacts, *, mode: Mode, own_queues: Sequence[str]) -> Iterator[Finding]:
-    """Refuse ``staged`` for a user who may not configure our own queues."""
-    if mode is not Mode.STAGED:
-        yield Finding(
-            check=NAME,
-            level=Level.OK,
-            subject=_SUBJECT,
-            text=f"mode {mode} makes do with the native exchanges",
+def check(
+    broker: BrokerFacts,
+    *,
+    mode: Mode | None,
+    own_queues: Sequence[str],
+    retry_queues: Sequence[str] = (),
+) -> Iterator[Finding]:
+    """Refuse ``staged``, and retries, for a user who may not configure our own queues.
+
+    Args:
+        broker: Whom to ask.
+        mode: How batches are handed over; None: no endpoint is migrated.
+        own_queues: Those of staging.
+        retry_queues: Those of retries.
+    """
+    if mode is not None:
+        yield from _staging(broker, mode, own_queues)
+    if retry_queues:
+        yield from _asked(
+            broker,
+            retry_queues,
+            whose="retries have",
+            otherwise="set dispatch.retry_delays = []",
         )
+    elif mode is None:
+        yield _ok("nothing has to be made")
+
+
+def _staging(broker: BrokerFacts, mode: Mode, own_queues: Sequence[str]) -> Iterator[Finding]:
+    if mode is not Mode.STAGED:
+        yield _ok(f"mode {mode} makes do with the native exchanges")
         return
     if not own_queues:
         yield Finding(
@@ -34,16 +56,24 @@ def check(broker: BrokerFacts, *, mode: Mode, own_queues: Sequence[str]) -> Iter
             text="without a ledger, the names of our queues are not known",
         )
         return
-    refused = broker.not_configurable(own_queues)
+    yield from _asked(broker, own_queues, whose="mode staged has", otherwise="use --mode direct")
+
+
+def _asked(
+    broker: BrokerFacts, names: Sequence[str], *, whose: str, otherwise: str
+) -> Iterator[Finding]:
+    refused = broker.not_configurable(names)
     for name, text in sorted(refused.items()):
         yield Finding(
             check=NAME,
             level=Level.REFUSED,
             subject=name,
-            text=f"mode staged has to make it, and may not: {text}",
-            remedy="let `migrator broker grants` print what the user needs, or use --mode direct",
+            text=f"{whose} to make it, and may not: {text}",
+            remedy=f"let `migrator broker grants` print what the user needs, or {otherwise}",
         )
     if not refused:
-        yield Finding(
-            check=NAME, level=Level.OK, subject=_SUBJECT, text="it may make the queues we need"
-        )
+        yield _ok(f"{whose} to make {len(names)} queues, and may")
+
+
+def _ok(text: str) -> Finding:
+    return Finding(check=NAME, level=Level.OK, subject=_SUBJECT, text=text)

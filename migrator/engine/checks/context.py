@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.ports import BrokerFacts, Clock, LedgerFacts, Store
+
+MIGRATE: Final = "migrate"
+DISPATCH: Final = "dispatch"
+FORWARD: Final = "forward"
+MOVING: Final = (MIGRATE, FORWARD)
+"""Modes in which stored rows are moved into the native delays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Satellites:
+    """The queues of one endpoint whose timeout manager we are to be."""
+
+    endpoint: str
+    queue: str
+    """Its input queue; the satellites are named after it."""
+    error_queue: str
+    retry_queues: Sequence[str]
+    """Ours, whether they exist already or not; may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +43,23 @@ class Choices:
     accepts_suffix_collisions: bool
     own_queues: Sequence[str]
     """Our staging and receipts queues, whether they exist already or not."""
+    modes: Mapping[str, str]
+    """What is done for each configured endpoint: MIGRATE, DISPATCH or FORWARD."""
+    queues: Mapping[str, str]
+    """The input queue of each configured endpoint."""
+    satellites: Sequence[Satellites]
+    """Of the chosen endpoints in mode dispatch or forward."""
+    sends_near_due: bool
+    """Our dispatcher sends the rows that are too near to be moved."""
+
+    def mode_of(self, endpoint: str) -> str:
+        """Return what is done for *endpoint*."""
+        return self.modes.get(endpoint, MIGRATE)
+
+    @property
+    def retry_queues(self) -> Sequence[str]:
+        """Our retry queues for all satellites; may be empty."""
+        return [name for each in self.satellites for name in each.retry_queues]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +78,25 @@ class Context:
     previews: Sequence[EndpointPreview] | None
     """None: rows were not looked at, so what depends on them is not checked."""
     choices: Choices
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The endpoints that are meant; empty when nobody can tell."""
+        if self.endpoint_names or self.previews is None:
+            return self.endpoint_names
+        return [preview.endpoint for preview in self.previews]
+
+    def has(self, *modes: str) -> bool:
+        """Return whether a chosen endpoint is in one of *modes*; yes, when nobody can tell."""
+        return not self.names or any(self.choices.mode_of(name) in modes for name in self.names)
+
+    @property
+    def needs_delays(self) -> bool:
+        """Whether messages are to enter the native delays."""
+        return self.has(*MOVING)
+
+    def previews_of(self, *modes: str) -> Sequence[EndpointPreview] | None:
+        """Return the previews of endpoints in one of *modes*; None: rows were not looked at."""
+        if self.previews is None:
+            return None
+        return [p for p in self.previews if self.choices.mode_of(p.endpoint) in modes]

@@ -7,7 +7,7 @@ for everyone once there are 32 of them. Source: reference ``native-delays.md`` s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from migrator.domain.conversion import Reason
@@ -26,25 +26,39 @@ def check(
     *,
     version: DelaysVersion,
     may_bind: bool,
+    dispatched: Sequence[EndpointPreview] | None = (),
 ) -> Iterator[Finding]:
-    """Look at each destination's queue and binding.
+    """Look at each destination's queue and, for rows that enter the delays, at its binding.
 
-    Nothing is refused: such rows go to quarantine, and back from there once it is put right.
+    Nothing is refused: such rows go to quarantine, and back from there once it is put right;
+    rows of *dispatched* endpoints, which are sent when due, wait until they can be sent.
     """
-    if previews is None:
+    if previews is None or dispatched is None:
         yield _finding(Level.NOT_CHECKED, "destinations", "the rows were not looked at")
         return
-    rows = destination_rows(previews)
-    probes = broker.queues(list(rows))
-    unknown = {name for name in rows if probes[name] is None}
-    bound = broker.bound_names(version)
-    if rows and len(unknown) == len(rows):
+    delayed, sent = destination_rows(previews), destination_rows(dispatched)
+    probes = broker.queues(sorted({*delayed, *sent}))
+    unknown = {name for name, probe in probes.items() if probe is None}
+    if probes and len(unknown) == len(probes):
         yield _finding(
             Level.WARNING,
             "destinations",
-            f"none of the {len(rows)} destinations has a queue on this broker",
+            f"none of the {len(probes)} destinations has a queue on this broker",
             "is this the right broker and virtual host?",
         )
+    if delayed:
+        yield from _delayed(broker.bound_names(version), delayed, unknown, may_bind=may_bind)
+    for name, count in sorted(sent.items()):
+        yield _sent(name, count, is_known=name not in unknown)
+
+
+def _delayed(
+    bound: frozenset[QueueName] | NotChecked,
+    rows: Mapping[QueueName, int],
+    unknown: Container[str],
+    *,
+    may_bind: bool,
+) -> Iterator[Finding]:
     for name, count in sorted(rows.items()):
         if name in unknown:
             yield _unknown(name, count)
@@ -60,6 +74,14 @@ def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:
     for preview in previews:
         rows.update(preview.destinations)
     return rows
+
+
+def _sent(name: QueueName, count: int, *, is_known: bool) -> Finding:
+    if is_known:
+        return _finding(Level.OK, name, f"{count} rows; sent to it when due")
+    return _finding(
+        Level.WARNING, name, f"it has no queue: {count} rows would wait until it has", "create it"
+    )
 
 
 def _unknown(name: QueueName, count: int) -> Finding:

@@ -33,10 +33,14 @@ HARMFUL: Final = frozenset(
 
 
 def check(
-    broker: BrokerFacts, *, version: DelaysVersion, own_queues: Sequence[str]
+    broker: BrokerFacts, *, version: DelaysVersion | None, own_queues: Sequence[str]
 ) -> Iterator[Finding]:
-    """Refuse policies that change expiry, limits or dead-lettering of levels or our own queues."""
-    names = [level_name(version, level) for level in range(BITS)] + list(own_queues)
+    """Refuse policies that change expiry, limits or dead-lettering of levels or our own queues.
+
+    *version* is None when nothing is to enter the delays.
+    """
+    levels = [] if version is None else [level_name(version, level) for level in range(BITS)]
+    names = [*levels, *own_queues]
     found = broker.policies(names)
     if isinstance(found, NotChecked):
         yield Finding(check=NAME, level=Level.NOT_CHECKED, subject="policies", text=found.reason)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import Mode
 from migrator.engine.checks import (
     broker_alarms,
     broker_reachable,
@@ -19,13 +21,14 @@ from migrator.engine.checks import (
     ledger,
     policies,
     rights,
+    satellite_queues,
     store_reachable,
     stuck_levels,
     suffix_collisions,
     unattended_rows,
     vendor_run,
 )
-from migrator.engine.checks.context import Context
+from migrator.engine.checks.context import DISPATCH, MIGRATE, MOVING, Context
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
 
@@ -35,33 +38,62 @@ CHECKS: Final[Mapping[str, Check]] = {
     broker_alarms.NAME: lambda c: broker_alarms.check(c.broker),
     broker_reachable.NAME: lambda c: broker_reachable.check(c.broker),
     broker_rights.NAME: lambda c: broker_rights.check(
-        c.broker, mode=c.choices.mode, own_queues=c.choices.own_queues
+        c.broker,
+        mode=_mode(c),
+        own_queues=c.choices.own_queues,
+        retry_queues=c.choices.retry_queues,
     ),
     broker_version.NAME: lambda c: broker_version.check(
-        c.broker, version=c.choices.version, mode=c.choices.mode
+        c.broker,
+        version=_version(c),
+        mode=_mode(c),
+        has_retries=bool(c.choices.retry_queues),
     ),
-    capacity.NAME: lambda c: capacity.check(c.broker, c.previews),
+    capacity.NAME: lambda c: capacity.check(c.broker, c.previews_of(*MOVING)),
     clock_skew.NAME: lambda c: clock_skew.check(c.clock, c.wall_clock),
-    delay_entities.NAME: lambda c: delay_entities.check(c.broker, version=c.choices.version),
+    delay_entities.NAME: lambda c: _if_delayed(
+        c,
+        delay_entities.NAME,
+        lambda: delay_entities.check(c.broker, version=c.choices.version),
+    ),
     destinations.NAME: lambda c: destinations.check(
-        c.broker, c.previews, version=c.choices.version, may_bind=c.choices.may_bind
+        c.broker,
+        c.previews_of(*MOVING),
+        version=c.choices.version,
+        may_bind=c.choices.may_bind,
+        dispatched=c.previews_of(DISPATCH),
     ),
     endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
     ledger.NAME: lambda c: ledger.check(c.ledger),
     policies.NAME: lambda c: policies.check(
-        c.broker, version=c.choices.version, own_queues=c.choices.own_queues
+        c.broker,
+        version=_version(c),
+        own_queues=[*(c.choices.own_queues if c.needs_delays else ()), *c.choices.retry_queues],
     ),
     rights.NAME: lambda c: rights.check(c.store, chosen_endpoints(c.store, c.endpoint_names)),
+    satellite_queues.NAME: lambda c: satellite_queues.check(
+        c.broker, c.choices.satellites, near_due_queues=_near_due_queues(c)
+    ),
     store_reachable.NAME: lambda c: store_reachable.check(c.store),
-    stuck_levels.NAME: lambda c: stuck_levels.check(c.broker, version=c.choices.version),
-    suffix_collisions.NAME: lambda c: suffix_collisions.check(
-        c.broker,
-        c.previews,
-        version=c.choices.version,
-        is_accepted=c.choices.accepts_suffix_collisions,
+    stuck_levels.NAME: lambda c: _if_delayed(
+        c, stuck_levels.NAME, lambda: stuck_levels.check(c.broker, version=c.choices.version)
+    ),
+    suffix_collisions.NAME: lambda c: _if_delayed(
+        c,
+        suffix_collisions.NAME,
+        lambda: suffix_collisions.check(
+            c.broker,
+            c.previews_of(*MOVING),
+            version=c.choices.version,
+            is_accepted=c.choices.accepts_suffix_collisions,
+        ),
     ),
     unattended_rows.NAME: lambda c: unattended_rows.check(
-        c.broker, c.previews, cutoff=c.choices.cutoff
+        c.broker,
+        c.previews_of(MIGRATE),
+        cutoff=c.choices.cutoff,
+        sends_near_due=c.choices.sends_near_due,
+        queues=c.choices.queues,
     ),
     vendor_run.NAME: lambda c: vendor_run.check(c.store, c.broker),
 }
@@ -96,6 +128,36 @@ def refuse(findings: Iterable[Finding]) -> None:
     ]
     if refused:
         raise PreflightRefused("preflight refused: " + "\n  ".join(refused))
+
+
+def _version(context: Context) -> DelaysVersion | None:
+    """Return the generation that messages are to enter; None: none enters any."""
+    return context.choices.version if context.needs_delays else None
+
+
+def _mode(context: Context) -> Mode | None:
+    """Return how batches are handed over; None: no row is to be moved."""
+    return context.choices.mode if context.needs_delays else None
+
+
+def _if_delayed(
+    context: Context, name: str, check: Callable[[], Iterable[Finding]]
+) -> Iterable[Finding]:
+    if context.needs_delays:
+        return check()
+    text = "not needed: every chosen endpoint is in mode dispatch"
+    return [Finding(check=name, level=Level.OK, subject="native delays", text=text)]
+
+
+def _near_due_queues(context: Context) -> Sequence[str]:
+    if not context.choices.sends_near_due:
+        return ()
+    names = context.names
+    return [
+        context.choices.queues.get(name, name)
+        for name in names
+        if context.choices.mode_of(name) == MIGRATE
+    ]
 
 
 def _findings(name: str, check: Check, context: Context) -> Iterator[Finding]:

@@ -85,3 +85,26 @@ def test_settings_become_choices(program: Program, tmp_path: Path) -> None:
     assert replace(found.choices, own_queues=()).may_bind is False
     assert (str(found.choices.version), found.choices.accepts_suffix_collisions) == ("v1", True)
     assert found.wall_clock().tzinfo is not None
+
+
+def test_endpoints_we_dispatch_for_have_satellites(program: Program) -> None:
+    """With the names that the settings give or imply; only those that were chosen."""
+    file = program.folder / "migrator.toml"
+    file.write_text(
+        '[handover]\nnear_due = "dispatch"\n[dispatch]\nretry_delays = ["10s", "1m"]\n'
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "In"\nerror_queue = "bad"\n'
+        '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
+        '[[endpoints]]\nname = "Stock"\n'
+    )
+    with opened(load(file=file, environ={"MIGRATOR_STORE__URL": program.url})) as app:
+        found = check_context(app, (), None).choices
+        only = check_context(app, ("Billing", "Stock"), None).choices.satellites
+    assert [(s.endpoint, s.queue, s.error_queue) for s in found.satellites] == [
+        ("Sales", "In", "bad"),
+        ("Billing", "Billing", "error"),
+    ]
+    assert [name.rpartition(".")[2] for name in found.satellites[0].retry_queues] == ["10", "60"]
+    assert all(name.startswith("migrator.retry.In") for name in found.satellites[0].retry_queues)
+    assert [s.endpoint for s in only] == ["Billing"]
+    assert dict(found.modes) == {"Sales": "dispatch", "Billing": "forward", "Stock": "migrate"}
+    assert (found.queues["Sales"], found.sends_near_due) == ("In", True)

@@ -11,7 +11,7 @@ from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, QueueName
-from migrator.engine.checks import Choices, Context
+from migrator.engine.checks import Choices, Context, Satellites
 from migrator.errors import MigratorError, UnknownEndpoint
 from migrator.ports import (
     BrokerServer,
@@ -28,6 +28,8 @@ NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
 NO_API = NotChecked(reason="no management API")
 COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
+RETRY = "migrator.retry.Sales.Timeouts.10"
+SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
 
 
 @dataclass
@@ -208,6 +210,9 @@ def choices(
     version: DelaysVersion = DelaysVersion.V2,
     mode: Mode = Mode.STAGED,
     cutoff: timedelta = timedelta(0),
+    modes: Mapping[str, str] | None = None,
+    satellites: Sequence[Satellites] = (),
+    sends_near_due: bool = False,
 ) -> Choices:
     """Return an operator's choices."""
     return Choices(
@@ -217,6 +222,10 @@ def choices(
         may_bind=True,
         accepts_suffix_collisions=False,
         own_queues=("migrator.staging.a1.0", "migrator.receipts.a1.0"),
+        modes=modes or {},
+        queues={name: name for name in modes or {}},
+        satellites=satellites,
+        sends_near_due=sends_near_due,
     )
 
 
@@ -227,6 +236,7 @@ def context(
     ledger: FakeLedger | None = None,
     previews: Sequence[EndpointPreview] | None = (),
     wall_clock: Callable[[], datetime] = lambda: NOW,
+    chosen: Choices | None = None,
 ) -> Context:
     """Return a context in which all is well unless told otherwise."""
     return Context(
@@ -237,7 +247,7 @@ def context(
         broker=broker or FakeBroker(),
         endpoint_names=(),
         previews=previews,
-        choices=choices(),
+        choices=chosen or choices(),
     )
 
 

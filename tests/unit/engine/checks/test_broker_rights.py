@@ -5,7 +5,7 @@ from __future__ import annotations
 from migrator.domain.findings import Level
 from migrator.domain.states import Mode
 from migrator.engine.checks.broker_rights import check
-from tests.unit.engine.checks.fakes import FakeBroker, levels
+from tests.unit.engine.checks.fakes import RETRY, FakeBroker, levels
 
 
 def test_staged_is_refused_where_our_queues_may_not_be_made() -> None:
@@ -25,3 +25,14 @@ def test_what_need_not_be_made_is_not_asked() -> None:
     assert levels(list(check(broker, mode=Mode.DIRECT, own_queues=["q"]))) == [Level.OK]
     assert levels(list(check(broker, mode=Mode.STAGED, own_queues=[]))) == [Level.NOT_CHECKED]
     assert levels(list(check(broker, mode=Mode.STAGED, own_queues=["r"]))) == [Level.OK]
+
+
+def test_retries_are_refused_where_their_queues_may_not_be_made() -> None:
+    """Whatever the hand-over needs; without retries there is nothing to make."""
+    broker = FakeBroker(forbidden={RETRY: "access refused"})
+    (found,) = check(broker, mode=None, own_queues=["q"], retry_queues=[RETRY])
+    assert (found.level, found.subject) == (Level.REFUSED, RETRY)
+    assert "set dispatch.retry_delays = []" in found.remedy
+    both = check(broker, mode=Mode.STAGED, own_queues=["q"], retry_queues=[RETRY])
+    assert levels(list(both)) == [Level.OK, Level.REFUSED]
+    assert levels(list(check(broker, mode=None, own_queues=["q"]))) == [Level.OK]

@@ -61,3 +61,15 @@ def test_a_version_that_cannot_be_read_is_not_an_old_one() -> None:
     """Nor a fit one."""
     (found,) = check(FakeBroker(version=(0, 0, 0)), version=V2, mode=Mode.STAGED)
     assert found.level is Level.NOT_CHECKED
+
+
+def test_a_dispatcher_without_retries_can_do_with_any_version() -> None:
+    """With them it needs queues in which messages expire."""
+    old = FakeBroker(version=(3, 9, 29), flags=NO_API)
+    (found,) = check(old, version=None, mode=None)
+    assert (found.level, found.text) == (Level.OK, "any version will do for a dispatcher")
+    (found,) = check(old, version=None, mode=None, has_retries=True)
+    assert found.text == "dispatch.retry_delays need version 3.10 or newer"
+    assert found.remedy == "upgrade the broker, or set dispatch.retry_delays = []"
+    (found,) = check(old, version=V2, mode=None, has_retries=True)
+    assert "--delays v1 --mode direct" in found.remedy

@@ -67,3 +67,20 @@ def test_without_rows_nobody_knows_the_destinations() -> None:
     """That is not the same as fine."""
     (finding,) = check(FakeBroker(), None, version=DelaysVersion.V2, may_bind=True)
     assert finding.level is Level.NOT_CHECKED
+
+
+def test_rows_that_are_sent_when_due_need_no_binding() -> None:
+    """They never enter the delays, so nobody asks what is bound."""
+    broker = FakeBroker(probes={"Sales": PROBE}, bound=NO_API)
+    rows = [preview(destinations={"Sales": 4})]
+    (finding,) = check(broker, (), version=DelaysVersion.V2, may_bind=False, dispatched=rows)
+    assert (finding.level, finding.text) == (Level.OK, "4 rows; sent to it when due")
+
+
+def test_rows_that_cannot_be_sent_wait() -> None:
+    """They are not quarantined; the rows of a destination that is there go on."""
+    broker = FakeBroker(probes={"Sales": PROBE})
+    rows = [preview(destinations={"Sales": 4, "Gone": 3})]
+    gone, sales = check(broker, (), version=DelaysVersion.V2, may_bind=True, dispatched=rows)
+    assert (gone.subject, gone.level, sales.level) == ("Gone", Level.WARNING, Level.OK)
+    assert gone.text == "it has no queue: 3 rows would wait until it has"

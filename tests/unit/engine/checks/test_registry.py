@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from migrator.domain.findings import Finding, Level, verdict
+from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.engine import checks
-from migrator.engine.checks import CHECKS, UNREACHABLE, refuse, run_checks
+from migrator.engine.checks import (
+    CHECKS,
+    DISPATCH,
+    FORWARD,
+    UNREACHABLE,
+    Context,
+    refuse,
+    run_checks,
+)
 from migrator.errors import LedgerMissing, PreflightRefused, StoreUnavailable, TargetUnavailable
-from tests.unit.engine.checks.fakes import FakeBroker, FakeLedger, FakeStore, context, preview
+from migrator.ports import DelayEntities, QueueProbe
+from tests.unit.engine.checks.fakes import (
+    RETRY,
+    SALES,
+    SATELLITES,
+    FakeBroker,
+    FakeLedger,
+    FakeStore,
+    choices,
+    context,
+    preview,
+)
 
 
 def test_every_check_is_registered_under_its_own_name() -> None:
@@ -30,6 +51,67 @@ def test_when_all_is_well_every_check_says_so() -> None:
     assert [f.check for f in found if f.check != "destinations"] == [
         name for name in sorted(CHECKS) if name != "destinations"
     ]
+
+
+def dispatching(broker: FakeBroker | None = None, *, mode: str = DISPATCH) -> Context:
+    """Return a context in which one endpoint is dispatched or forwarded."""
+    chosen = choices(modes={"Sales": mode}, satellites=(SATELLITES,), cutoff=timedelta(minutes=1))
+    rows = [preview(destinations={"Billing": 2}, left=3)]
+    return context(broker=broker, previews=rows, chosen=chosen)
+
+
+def healthy() -> FakeBroker:
+    """Return a broker with the queues of a timeout manager."""
+    names = ("Sales.Timeouts", "Sales.TimeoutsDispatcher", "error", "Billing")
+    return FakeBroker(probes={name: QueueProbe(messages=0, consumers=0) for name in names})
+
+
+def test_a_dispatcher_alone_needs_no_native_delays() -> None:
+    """Whatever is wrong with them, and with staging, is no concern of its endpoint."""
+    broker = healthy()
+    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
+    broker.hanging = {3: 40}
+    broker.forbidden = {"migrator.staging.a1.0": "access refused"}
+    broker.bound = frozenset({QueueName("Invoices.Billing")})
+    found = run_checks(dispatching(broker))
+    assert [f for f in found if f.level is not Level.OK] == []
+    assert broker.policies_asked == [RETRY]
+    assert {f.check for f in found} == set(CHECKS)
+
+
+def test_forwarding_needs_the_native_delays_and_staging() -> None:
+    """New messages enter the delays, and stored rows are moved into them."""
+    broker = healthy()
+    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
+    broker.forbidden = {"migrator.staging.a1.0": "access refused"}
+    found = run_checks(dispatching(broker, mode=FORWARD))
+    refused = [f.check for f in found if f.level is Level.REFUSED]
+    assert refused == ["broker-rights", "delay-entities"]
+    assert len(broker.policies_asked) == 31
+
+
+def test_a_dispatcher_needs_a_broker_that_can_hold_retries() -> None:
+    """And the right to make the queues in which they wait."""
+    broker = healthy()
+    broker.version = (3, 9, 29)
+    broker.forbidden = {RETRY: "access refused"}
+    refused = [f for f in run_checks(dispatching(broker)) if f.level is Level.REFUSED]
+    assert [f.check for f in refused] == ["broker-rights", "broker-version"]
+    assert all("dispatch.retry_delays = []" in f.remedy for f in refused)
+
+
+def test_one_endpoint_that_is_migrated_needs_everything() -> None:
+    """Beside others that are dispatched."""
+    broker = healthy()
+    broker.entities = DelayEntities(missing=("queue x",), different={}, not_checked=())
+    billing = replace(SALES, name=EndpointName("Billing"))
+    both = replace(
+        dispatching(broker),
+        endpoint_names=("Sales", "Billing"),
+        store=FakeStore(found=(SALES, billing)),
+    )
+    refused = [f.check for f in run_checks(both) if f.level is Level.REFUSED]
+    assert refused == ["delay-entities"]
 
 
 def test_checks_that_cannot_ask_are_not_checked() -> None:

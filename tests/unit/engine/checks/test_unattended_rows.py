@@ -71,3 +71,24 @@ def test_the_danger_is_told_before_there_are_such_rows() -> None:
 def test_without_rows_nobody_can_tell() -> None:
     """That is not the same as fine."""
     assert found(None).level is Level.NOT_CHECKED
+
+
+@pytest.mark.parametrize(
+    ("previews", "sends_near_due"), [([preview(left=5)], True), ([], False), (None, True)]
+)
+def test_rows_that_our_dispatcher_sends_are_attended(
+    previews: Sequence[EndpointPreview] | None, sends_near_due: bool
+) -> None:
+    """By choice, or because no chosen endpoint is migrated; no timeout manager is looked for."""
+    (finding,) = check(FakeBroker(), previews, cutoff=MINUTE, sends_near_due=sends_near_due)
+    assert finding.level is Level.OK
+
+
+def test_the_timeout_manager_is_looked_for_at_the_endpoints_queue() -> None:
+    """Which may have another name than the endpoint."""
+    broker = FakeBroker(probes={"In.TimeoutsDispatcher": QueueProbe(messages=0, consumers=1)})
+    rows = [preview(left=5)]
+    (finding,) = check(broker, rows, cutoff=MINUTE, queues={"Sales": "In"})
+    assert finding.level is Level.OK
+    (finding,) = check(broker, rows, cutoff=MINUTE, queues={"Sales": "Out"})
+    assert "nobody consumes Out.TimeoutsDispatcher" in finding.text

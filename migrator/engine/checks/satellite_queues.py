@@ -1,0 +1,105 @@
+"""Are the queues there that a timeout manager works on, and does nobody else work on them?
+
+Source: reference ``timeout-manager.md`` sections 2, 7, 10 and 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from migrator.domain.findings import Finding, Level
+from migrator.engine.checks.context import Satellites
+from migrator.ports import BrokerFacts, QueueProbe
+
+NAME: Final = "satellite-queues"
+
+
+def check(
+    broker: BrokerFacts, satellites: Sequence[Satellites], *, near_due_queues: Sequence[str]
+) -> Iterator[Finding]:
+    """Refuse queues that are missing; warn of a timeout manager that still runs.
+
+    Args:
+        broker: Whom to ask.
+        satellites: Of endpoints whose timeout manager we are to be.
+        near_due_queues: Input queues of endpoints of which we only send what is nearly due.
+    """
+    if not satellites and not near_due_queues:
+        yield _finding(Level.OK, "satellites", "not needed: no chosen endpoint is dispatched")
+        return
+    for each in satellites:
+        yield from _satellites(broker, each)
+    for queue in near_due_queues:
+        yield _near_due(broker, _dispatcher(queue))
+
+
+def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
+    store, dispatcher = f"{wanted.queue}.Timeouts", _dispatcher(wanted.queue)
+    probes = broker.queues([store, dispatcher, wanted.error_queue])
+    yield _store(store, probes, wanted.endpoint)
+    yield _control(dispatcher, probes)
+    if probes[wanted.error_queue] is None:
+        yield _finding(
+            Level.REFUSED,
+            wanted.error_queue,
+            f"the error queue of {wanted.endpoint} does not exist",
+            "create it, or name the right one: dispatch.error_queue, or error_queue in "
+            "[[endpoints]]",
+        )
+    else:
+        yield _finding(Level.OK, wanted.error_queue, f"the error queue of {wanted.endpoint} exists")
+
+
+def _store(name: str, probes: Mapping[str, QueueProbe | None], endpoint: str) -> Finding:
+    probe = probes[name]
+    if probe is None:
+        return _finding(
+            Level.REFUSED,
+            name,
+            f"it does not exist: {endpoint} sends no timeouts there",
+            "name its input queue as queue in [[endpoints]], or use mode migrate",
+        )
+    if probe.consumers:
+        return _shared(name, probe)
+    return _finding(Level.OK, name, f"nobody else consumes it; {probe.messages} messages wait")
+
+
+def _control(name: str, probes: Mapping[str, QueueProbe | None]) -> Finding:
+    probe = probes[name]
+    if probe is None:
+        return _finding(Level.OK, name, "it does not exist: no control messages are read")
+    if probe.consumers:
+        return _shared(name, probe)
+    return _finding(Level.OK, name, f"nobody else consumes it; {probe.messages} messages wait")
+
+
+def _shared(name: str, probe: QueueProbe) -> Finding:
+    return _finding(
+        Level.WARNING,
+        name,
+        f"{probe.consumers} consume it already: the endpoint's own timeout manager, which would "
+        "share the work and may send a timeout twice, or another migrator, which is harmless",
+        "disable the endpoint's timeout manager; beside another migrator this one stands by",
+    )
+
+
+def _near_due(broker: BrokerFacts, name: str) -> Finding:
+    probe = broker.queues([name])[name]
+    if probe is not None and probe.consumers:
+        return _finding(
+            Level.WARNING,
+            name,
+            f"{probe.consumers} consume it: the endpoint's own timeout manager runs and sends "
+            "what is nearly due as well; it may send a timeout twice",
+            "use --near-due leave while it runs",
+        )
+    return _finding(Level.OK, name, "nobody else sends what is nearly due")
+
+
+def _dispatcher(queue: str) -> str:
+    return f"{queue}.TimeoutsDispatcher"
+
+
+def _finding(level: Level, subject: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check=NAME, level=level, subject=subject, text=text, remedy=remedy)
