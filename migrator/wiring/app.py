@@ -1,4 +1,4 @@
-"""The only file that knows concrete classes: settings go in, an assembled application comes out.
+"""Settings go in, an assembled application comes out.
 
 Nothing connects before it is used, so that `db upgrade` works without a broker and
 `delays create` without a database.
