@@ -20,6 +20,7 @@ from migrator.domain.timeouts import Lane, RunId
 from migrator.errors import LedgerCloned
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.books import SqlBooks
+from migrator.ledger.dispatching import SqlDispatching
 from migrator.ledger.identity import adopt, check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import current, upgrade
@@ -94,6 +95,7 @@ class Site:
         self.books = SqlBooks(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.upkeep = SqlUpkeep(self.engine, self.tables)
+        self.dispatching = SqlDispatching(self.engine, self.tables)
 
     def _identify(self) -> str:
         try:

@@ -10,11 +10,13 @@ import pytest
 from dev.servers import PostgresServer
 from migrator.database.engine import open_engine
 from migrator.domain.states import BatchState, Event
+from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, EndpointName
 from migrator.errors import LedgerCloned, LedgerMissing
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.identity import adopt, check_identity
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
+from migrator.ports import StoreEndpoint
 from tests.contract.site import Site, hours
 
 
@@ -93,3 +95,15 @@ def test_sessions_are_prepared(site: Site) -> None:
     with site.engine.connect() as connection:
         found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in wanted}
     assert found == wanted
+
+
+def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
+    """However many processes ask for however many endpoints, nobody shares and nobody fails."""
+    endpoints = [
+        StoreEndpoint(name=EndpointName(f"E{n}"), source=f"public.E{n}_TimeoutData")
+        for n in range(6)
+    ]
+    with ThreadPoolExecutor(12) as pool:
+        found = list(pool.map(site.dispatching.lane, endpoints * 4))
+    assert sorted(set(found)) == [FIRST_DISPATCHER_LANE + n for n in range(6)]
+    assert found == found[:6] * 4
