@@ -28,11 +28,20 @@ ROUTE_EXPIRED_TO: Final = "NServiceBus.Timeout.RouteExpiredTimeoutTo"
 TIMEOUT_REPLY_TO: Final = "NServiceBus.Timeout.ReplyToAddress"
 CONFIRMATION_ID: Final = "NServiceBus.Transport.RabbitMQ.ConfirmationId"
 DELAY_IN_SECONDS: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+OUR_RETRIES: Final = "Migrator.Retries"
+"""How often we have retried a message; it never leaves for an endpoint, nor for a store."""
 DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 
-_DROPPED: Final = frozenset(
-    {EXPIRE, ROUTE_EXPIRED_TO, TIMEOUT_REPLY_TO, CONFIRMATION_ID, DELAY_IN_SECONDS}
-)
+BROKER_INSTRUCTIONS: Final = frozenset({"CC", "BCC"})
+"""RabbitMQ sends copies to the queues in these, and closes the channel when they hold text."""
+_DROPPED: Final = BROKER_INSTRUCTIONS | {
+    EXPIRE,
+    ROUTE_EXPIRED_TO,
+    TIMEOUT_REPLY_TO,
+    CONFIRMATION_ID,
+    DELAY_IN_SECONDS,
+    OUR_RETRIES,
+}
 _BROKER_PREFIX: Final = "x-"
 """What a broker or client library left behind; a message that keeps it misleads both."""
 
@@ -85,17 +94,20 @@ def kept_headers(stored: StoredHeaders) -> dict[str, str | int | None]:
     """Return what a native message keeps, in stored order.
 
     Dropped are the timeout manager's instructions (a transport of 4.3.2 to 5.0.2 would obey
-    ``Timeout.Expire`` again) and what transports and brokers leave behind. A saga timeout of
-    version 3 is recognised by ``Expire`` alone, so it is told in the newer way first.
+    ``Timeout.Expire`` again) and what transports and brokers leave behind or would obey. A saga
+    timeout of version 3 is recognised by ``Expire`` alone, so it is told in the newer way first.
     """
     kept: dict[str, str | int | None] = {
-        key: value
-        for key, value in stored.items()
-        if key not in _DROPPED and not key.startswith(_BROKER_PREFIX)
+        key: value for key, value in stored.items() if key not in _DROPPED and not is_brokers(key)
     }
     if _is_version_3_saga_timeout(stored):
         kept.setdefault(IS_SAGA_TIMEOUT, "True")
     return kept
+
+
+def is_brokers(key: str) -> bool:
+    """Return whether brokers and client libraries own headers of such a name."""
+    return key.startswith(_BROKER_PREFIX)
 
 
 def _is_version_3_saga_timeout(stored: StoredHeaders) -> bool:
@@ -109,6 +121,11 @@ def queue_part(address: str | None) -> str:
     Version 5 on the oldest transports wrote ``Queue@MACHINE``; RabbitMQ knows no machines.
     """
     return (address or "").partition("@")[0].strip()
+
+
+def message_id(stored: StoredHeaders) -> str:
+    """Return the id that receivers know a message by; empty when the headers name none."""
+    return (stored.get(MESSAGE_ID) or "").strip()
 
 
 def message_type(stored: StoredHeaders) -> str | None:

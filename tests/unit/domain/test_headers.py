@@ -128,6 +128,9 @@ def test_nothing_that_must_stay_is_dropped(entry: dict[str, dict[str, str]]) -> 
         "NServiceBus.Timeout.ReplyToAddress",
         "NServiceBus.Transport.RabbitMQ.ConfirmationId",
         "NServiceBus.Transport.RabbitMQ.DelayInSeconds",
+        "Migrator.Retries",
+        "CC",
+        "BCC",
         "x-death",
         "x-first-death-queue",
         "x-dotnet-pub-seq-no",
@@ -140,7 +143,7 @@ def test_leftovers_are_dropped(key: str) -> None:
     }
 
 
-@pytest.mark.parametrize("key", ["X-Tenant", "xray", "NServiceBus.Timeout.Other", ""])
+@pytest.mark.parametrize("key", ["X-Tenant", "xray", "cc", "NServiceBus.Timeout.Other", ""])
 def test_similar_names_are_kept(key: str) -> None:
     """Names are compared exactly, and users may have their own."""
     assert h.kept_headers({key: None}) == {key: None}
