@@ -61,14 +61,33 @@ class Rules:
     """As negotiated with the broker; 0: unlimited."""
     body_max_bytes: int = 134_217_728
     """The broker's ``max_message_size``; 128 MiB unless configured."""
+    x_death_reserve_bytes: int = X_DEATH_RESERVE_BYTES
+    """What a frame must leave for the marks of the hops still to come."""
     destination_map: Mapping[str, str] = field(default_factory=dict)
     """Old queue name to new one (``--map old=new``)."""
 
 
-class _Unfit(Exception):
+class Unfit(Exception):
+    """A timeout cannot be sent, and why."""
+
     def __init__(self, reason: Reason, detail: str) -> None:
+        """Take a code and what was found."""
+        super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What one way of sending makes of a timeout; everything else is common to all."""
+
+    message_id: str
+    due_at: datetime
+    reply_to: str | None
+    added: Mapping[str, str | int | None]
+    """Headers that are added or replaced."""
+    longest_name_bytes: int = MAX_QUEUE_NAME_BYTES
+    """Of the destination."""
 
 
 def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage | Quarantine:
@@ -80,31 +99,49 @@ def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMes
         now: Aware, UTC; only written to ``TimeSent`` where the stored one is unusable.
     """
     try:
-        return _convert(timeout, rules=rules, now=now)
-    except _Unfit as unfit:
-        return Quarantine(
-            row_index=timeout.row_index,
-            timeout_id=timeout.id,
-            reason=unfit.reason,
-            detail=unfit.detail,
+        stored = readable_headers(timeout, rules)
+        due_at = refined_due(timeout.due_at, stored)
+        form = Form(
+            message_id=h.message_id(stored) or timeout.id,
+            due_at=due_at,
+            reply_to=h.reply_to(stored),
+            added={h.RELATED_TO_TIMEOUT_ID: timeout.id} | delay_headers(due_at, stored, now),
         )
+        return fitting(timeout, stored, form, rules)
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
 
 
-def _convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage:
-    stored = _readable_headers(timeout, rules)
+def quarantine(timeout: StoredTimeout, unfit: Unfit) -> Quarantine:
+    """Return *timeout* with the reason why it cannot be sent."""
+    return Quarantine(
+        row_index=timeout.row_index,
+        timeout_id=timeout.id,
+        reason=unfit.reason,
+        detail=unfit.detail,
+    )
+
+
+def fitting(
+    timeout: StoredTimeout, stored: h.StoredHeaders, form: Form, rules: Rules
+) -> NativeMessage:
+    """Return *timeout*, whose headers are *stored*, as a message that the broker takes.
+
+    Raises:
+        Unfit: It has no destination, or does not fit the broker's limits.
+    """
     destination = destination_of(timeout.destination, stored, rules.destination_map)
-    _check_destination(destination)
-    due_at = refined_due(timeout.due_at, stored)
+    _check_destination(destination, form.longest_name_bytes)
     message = NativeMessage(
         row_index=timeout.row_index,
         timeout_id=timeout.id,
-        message_id=(stored.get(h.MESSAGE_ID) or "").strip() or timeout.id,
+        message_id=form.message_id,
         destination=destination,
-        due_at=due_at,
-        headers=h.kept_headers(stored) | _added_headers(timeout.id, due_at, stored, now),
+        due_at=form.due_at,
+        headers={**h.kept_headers(stored), **form.added},
         type=h.message_type(stored),
         correlation_id=stored.get(h.CORRELATION_ID),
-        reply_to=h.reply_to(stored),
+        reply_to=form.reply_to,
         content_type=stored.get(h.CONTENT_TYPE) or h.DEFAULT_CONTENT_TYPE,
         is_persistent=h.is_persistent(stored),
         body=timeout.body,
@@ -151,36 +188,40 @@ def due_offset(column: datetime, headers_text: str | None) -> timedelta:
     return column - exact
 
 
-def _readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
+def readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
+    """Return the stored headers of *timeout*.
+
+    Raises:
+        Unfit: They cannot be read, or not even their text could fit a frame.
+    """
     # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
     characters = len(timeout.headers_text or "")
     if rules.frame_max_bytes and characters > 6 * rules.frame_max_bytes:
-        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
+        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
     try:
         return h.parse_headers(timeout.headers_text)
     except h.UnreadableHeaders as exc:
-        raise _Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
+        raise Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
 
 
-def _check_destination(destination: QueueName) -> None:
+def _check_destination(destination: QueueName, longest_bytes: int) -> None:
     if not destination:
-        raise _Unfit(Reason.NO_DESTINATION, "neither the column nor a header names a queue")
+        raise Unfit(Reason.NO_DESTINATION, "neither the column nor a header names a queue")
     size = len(destination.encode())
-    if size > MAX_QUEUE_NAME_BYTES:
-        raise _Unfit(
-            Reason.DESTINATION_NAME_TOO_LONG,
-            f"{size} bytes; a routing key leaves {MAX_QUEUE_NAME_BYTES}",
+    if size > longest_bytes:
+        raise Unfit(
+            Reason.DESTINATION_NAME_TOO_LONG, f"{size} bytes; a routing key leaves {longest_bytes}"
         )
 
 
-def _added_headers(
-    timeout_id: TimeoutId, due_at: datetime, stored: h.StoredHeaders, now: datetime
+def delay_headers(
+    due_at: datetime, stored: h.StoredHeaders, now: datetime
 ) -> dict[str, str | int | None]:
-    """Keep ``TimeSent + DelayInSeconds = due``: the vendor's tools compute the due time from it."""
-    added: dict[str, str | int | None] = {
-        h.RELATED_TO_TIMEOUT_ID: timeout_id,
-        h.DELIVER_AT: build_wire_time(due_at),
-    }
+    """Return the headers of a native delay: when, and after how many seconds.
+
+    Keeps ``TimeSent + DelayInSeconds = due``: the vendor's tools compute the due time from it.
+    """
+    added: dict[str, str | int | None] = {h.DELIVER_AT: build_wire_time(due_at)}
     try:
         delay = seconds_up(due_at - parse_wire_time(stored.get(h.TIME_SENT) or ""))
         if 0 <= delay <= _INT32_MAX:
@@ -200,21 +241,21 @@ def _check_properties(message: NativeMessage) -> None:
         "content-type": message.content_type,
     }
     for name, value in properties.items():
-        if value is not None and _utf8_bytes(value) > SHORT_STRING_BYTES:
-            raise _Unfit(
+        if value is not None and utf8_bytes(value) > SHORT_STRING_BYTES:
+            raise Unfit(
                 Reason.PROPERTY_TOO_LONG,
-                f"{name} has {_utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+                f"{name} has {utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
             )
 
 
 def _check_sizes(message: NativeMessage, rules: Rules) -> None:
     _check_keys(message.headers)
-    room = rules.frame_max_bytes - X_DEATH_RESERVE_BYTES
-    frame_bytes = _frame_bytes(message.headers) if rules.frame_max_bytes else 0
-    if frame_bytes > room and rules.frame_max_bytes:
-        raise _Unfit(Reason.HEADERS_TOO_LARGE, f"{frame_bytes} bytes; one frame leaves {room}")
+    room = rules.frame_max_bytes - rules.x_death_reserve_bytes
+    size = frame_bytes(message.headers) if rules.frame_max_bytes else 0
+    if size > room and rules.frame_max_bytes:
+        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{size} bytes; one frame leaves {room}")
     if len(message.body) > rules.body_max_bytes:
-        raise _Unfit(
+        raise Unfit(
             Reason.BODY_TOO_LARGE,
             f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
         )
@@ -222,14 +263,14 @@ def _check_sizes(message: NativeMessage, rules: Rules) -> None:
 
 def _check_keys(headers: Mapping[str, object]) -> None:
     for key in headers:
-        if _utf8_bytes(key) > SHORT_STRING_BYTES:
-            raise _Unfit(
+        if utf8_bytes(key) > SHORT_STRING_BYTES:
+            raise Unfit(
                 Reason.HEADER_KEY_TOO_LONG,
-                f"{_utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+                f"{utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
             )
 
 
-def _frame_bytes(headers: Mapping[str, str | int | None]) -> int:
+def frame_bytes(headers: Mapping[str, str | int | None]) -> int:
     """Return the size of a content header frame, with room for what we add ourselves."""
     # per header: length of the key, type tag, and length of a long string or an int32
     size = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1) + 6 * len(headers)
@@ -240,5 +281,6 @@ def _frame_bytes(headers: Mapping[str, str | int | None]) -> int:
     return size
 
 
-def _utf8_bytes(text: str) -> int:
+def utf8_bytes(text: str) -> int:
+    """Return the size of *text* in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,145 @@
+"""Messages on their way out: timeouts that are due, and delayed messages that were never stored.
+
+Source: reference ``timeout-manager.md`` sections 7 and 10. ``conversion`` has what all forms
+share: what is kept of the headers, how they become properties, and what the broker can carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from migrator.domain import headers as h
+from migrator.domain.conversion import (
+    SHORT_STRING_BYTES,
+    Form,
+    Quarantine,
+    Rules,
+    Unfit,
+    delay_headers,
+    fitting,
+    quarantine,
+    readable_headers,
+    refined_due,
+)
+from migrator.domain.satellites import DelayedMessage
+from migrator.domain.timeouts import NativeMessage, QueueName, StoredTimeout
+from migrator.domain.wiretime import build_wire_time
+
+UNDELAYED_RESERVE_BYTES: Final = 1024
+"""What leaves at once passes no delay queue; this is for ``TimeSent`` and the endpoint's own."""
+_LAST_WITH_OWN_REPLY_TO: Final = 5
+"""The timeout manager of version 5 gives its own queue where nobody said where to reply."""
+
+
+def to_dispatch(
+    timeout: StoredTimeout, *, rules: Rules, own_queue: QueueName
+) -> NativeMessage | Quarantine:
+    """Return *timeout* as its destination shall get it once it is due, or why that cannot be.
+
+    ``TimeSent`` is still the stored one; ``sent_at`` sets it. Unlike with the timeout manager, the
+    AMQP message id is that of the original, so that every copy of it has the same.
+
+    Args:
+        timeout: One claimed row.
+        rules: Limits of the broker, and renamed destinations.
+        own_queue: The endpoint's queue: where replies to messages of version 5 and older go
+            that name no other.
+    """
+
+    def dispatched() -> NativeMessage:
+        stored = readable_headers(timeout, rules)
+        form = Form(
+            message_id=h.message_id(stored) or timeout.id,
+            due_at=refined_due(timeout.due_at, stored),
+            reply_to=h.reply_to(stored) or _default_reply_to(stored, own_queue),
+            added={h.RELATED_TO_TIMEOUT_ID: timeout.id},
+            longest_name_bytes=SHORT_STRING_BYTES,
+        )
+        return fitting(timeout, stored, form, _undelayed(rules))
+
+    return _sent_or_not(timeout, dispatched)
+
+
+def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quarantine:
+    """Return a message that came too late to be stored as its destination shall get it.
+
+    It keeps its AMQP message id and its ``TimeSent``, as with versions 6 and 7; version 5 set
+    the latter anew here, which nobody can tell from a message that was sent a second later.
+    """
+    timeout = _as_row(delayed)
+
+    def passed_on() -> NativeMessage:
+        form = Form(
+            message_id=delayed.native_id,
+            due_at=delayed.due_at,
+            reply_to=h.reply_to(delayed.headers),
+            added={},
+            longest_name_bytes=SHORT_STRING_BYTES,
+        )
+        return fitting(timeout, delayed.headers, form, _undelayed(rules))
+
+    return _sent_or_not(timeout, passed_on)
+
+
+def to_forward(
+    delayed: DelayedMessage, *, rules: Rules, now: datetime
+) -> NativeMessage | Quarantine:
+    """Return a delayed message as the native delays shall hold it, or why that cannot be.
+
+    As ``convert`` does, but it never was a stored timeout and is not related to one.
+
+    Args:
+        delayed: As it came; its Expire header is its due time.
+        rules: Limits of the broker, and renamed destinations.
+        now: Aware, UTC; only written to ``TimeSent`` where the original is unusable.
+    """
+    timeout = _as_row(delayed)
+
+    def forwarded() -> NativeMessage:
+        form = Form(
+            message_id=h.message_id(delayed.headers) or delayed.native_id,
+            due_at=delayed.due_at,
+            reply_to=h.reply_to(delayed.headers),
+            added=delay_headers(delayed.due_at, delayed.headers, now),
+        )
+        return fitting(timeout, delayed.headers, form, rules)
+
+    return _sent_or_not(timeout, forwarded)
+
+
+def sent_at(message: NativeMessage, now: datetime) -> NativeMessage:
+    """Return *message* with *now* (aware) as the time it was sent."""
+    return replace(message, headers={**message.headers, h.TIME_SENT: build_wire_time(now)})
+
+
+def _sent_or_not(
+    timeout: StoredTimeout, build: Callable[[], NativeMessage]
+) -> NativeMessage | Quarantine:
+    try:
+        return build()
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
+
+
+def _undelayed(rules: Rules) -> Rules:
+    return replace(rules, x_death_reserve_bytes=UNDELAYED_RESERVE_BYTES)
+
+
+def _as_row(delayed: DelayedMessage) -> StoredTimeout:
+    return StoredTimeout(
+        id=delayed.id,
+        row_index=0,
+        destination=delayed.destination,
+        due_at=delayed.due_at,
+        body=delayed.body,
+        headers_text=None,  # they are given as they are, not as text
+    )
+
+
+def _default_reply_to(stored: h.StoredHeaders, own_queue: QueueName) -> QueueName | None:
+    major, _, _ = (stored.get(h.VERSION) or "").partition(".")
+    is_old = major.isascii() and major.isdigit() and len(major) == 1
+    return own_queue if is_old and int(major) <= _LAST_WITH_OWN_REPLY_TO else None
