@@ -9,7 +9,8 @@ The tree::
     │   ├── LedgerCloned             this ledger belongs to another database
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── StoreError                4  the legacy database did not do what was asked; state is known
-    │   └── StoreUnavailable         it cannot be reached now; trying again is safe
+    │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
+    │   └── RowRefused               it does not take this row, and never will
     ├── LedgerError               4  the ledger did not do what was asked
     │   └── LeaseLost                another owner has this lane now; stop touching its batches
     ├── TargetError               4  the broker did not do what was asked; state is known
@@ -92,6 +93,10 @@ class StoreError(MigratorError):
 
 class StoreUnavailable(StoreError):
     """The legacy store cannot be reached now. Nothing was changed; trying again is safe."""
+
+
+class RowRefused(StoreError):
+    """The legacy store does not take a row, because of what is in it. Nothing was changed."""
 
 
 class LedgerError(MigratorError):
