@@ -1,9 +1,10 @@
-"""The running service: starts lanes and schedule, obeys signals, says how it ended."""
+"""The running service: starts workers and schedule, obeys signals, says how it ended."""
 
 from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Final, Protocol
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from migrator.daemon.lanes import LaneThread, Stop
+from migrator.daemon.lanes import Stop
 from migrator.daemon.leases import LeaseKeeper
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode, MigratorError
@@ -28,6 +29,23 @@ _RUN_STATUS: Final = {
     ExitCode.QUARANTINED: "done",
     ExitCode.INTERRUPTED: "stopped",
 }
+
+
+class Worker(Protocol):
+    """A thread of the service: a lane, or a dispatcher."""
+
+    failure: MigratorError | None
+    """Why it ended early; None when it ended well."""
+    crash: BaseException | None
+    wake: threading.Event
+
+    def start(self) -> None:
+        """Let it run."""
+        ...
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end; return whether it ended."""
+        ...
 
 
 class Outstanding(Protocol):
@@ -47,7 +65,7 @@ class Schedule:
     """When things happen; what happens is the engine's business."""
 
     sweep_every: timedelta
-    """How often lanes look for new rows when they have nothing to do."""
+    """How often workers look for new rows when they have nothing to do."""
 
 
 class Service:
@@ -74,7 +92,7 @@ class Service:
     def run(
         self,
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
-        lanes: Sequence[LaneThread],
+        workers: Sequence[Worker],
         *,
         watch: Callable[[], None] = lambda: None,
     ) -> ExitCode:
@@ -82,31 +100,31 @@ class Service:
 
         Args:
             endpoints: Each with the run that was begun for it.
-            lanes: Prepared, not started.
+            workers: Prepared, not started.
             watch: Called a few times a second by the main thread, to show progress.
         """
-        with self._signals(), self._sweeps(lanes):
+        with self._signals(), self._sweeps(workers):
             self._keeper.start()
-            for lane in lanes:
-                lane.start()
+            for worker in workers:
+                worker.start()
             try:
-                while not all([lane.join(_LOOK_EVERY_S / len(lanes)) for lane in lanes]):
+                while not all([worker.join(_LOOK_EVERY_S / len(workers)) for worker in workers]):
                     watch()
             finally:
                 self._keeper.stop()
         watch()
-        code = self._exit_code([endpoint for endpoint, _ in endpoints], lanes)
+        code = self._exit_code([endpoint for endpoint, _ in endpoints], workers)
         self._end_runs(endpoints, code)
         return code
 
     def _exit_code(
-        self, endpoints: Sequence[StoreEndpoint], lanes: Sequence[LaneThread]
+        self, endpoints: Sequence[StoreEndpoint], workers: Sequence[Worker]
     ) -> ExitCode:
-        if any(lane.crash for lane in lanes):
+        if any(worker.crash for worker in workers):
             return ExitCode.BUG
         if self._outstanding.doubtful(endpoints):
             return ExitCode.DOUBTFUL
-        failures = [lane.failure for lane in lanes if lane.failure]
+        failures = [worker.failure for worker in workers if worker.failure]
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():
@@ -127,12 +145,12 @@ class Service:
                 )
 
     @contextmanager
-    def _sweeps(self, lanes: Sequence[LaneThread]) -> Iterator[None]:
+    def _sweeps(self, workers: Sequence[Worker]) -> Iterator[None]:
         scheduler = BackgroundScheduler(timezone="UTC")
 
         def sweep() -> None:
-            for lane in lanes:
-                lane.wake.set()
+            for worker in workers:
+                worker.wake.set()
 
         scheduler.add_job(
             sweep,
