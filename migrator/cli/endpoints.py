@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from migrator.cli.opening import opened
+from migrator.cli.opening import mode_of, opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, session_of
 
@@ -15,7 +15,7 @@ Examples:
 
 
 def endpoints(context: typer.Context, as_json: Json = False) -> None:
-    """List the endpoints that have a timeouts table, and where it is.
+    """List the endpoints that have a timeouts table, with what is done for each.
 
     A table does not tell dots from underscores: name the endpoint in [[endpoints]] as it is
     called, and it is listed so.
@@ -24,16 +24,22 @@ def endpoints(context: typer.Context, as_json: Json = False) -> None:
     with opened(session.load()) as app:
         found = app.store.endpoints()
         configured = {endpoint.name for endpoint in app.settings.endpoints}
+        modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in found}
     if session.wants_json:
         rows = [
-            {"endpoint": e.name, "source": e.source, "configured": e.name in configured}
+            {
+                "endpoint": e.name,
+                "source": e.source,
+                "configured": e.name in configured,
+                "mode": modes[e.name],
+            }
             for e in found
         ]
         write_json("endpoints", {"endpoints": rows})
         return
     write_table(
-        ("endpoint", "source", "configured"),
-        ((e.name, e.source, e.name in configured) for e in found),
+        ("endpoint", "source", "configured", "mode"),
+        ((e.name, e.source, e.name in configured, modes[e.name]) for e in found),
     )
     if not found:
         say("the store has no timeouts table; check the database and store.schema")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
@@ -13,7 +13,8 @@ from migrator.broker.names import PREFIX
 from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
 from migrator.domain.preview import EndpointPreview
-from migrator.engine.checks import Choices, Context, Satellites
+from migrator.engine.checks import MOVING, Choices, Context, Satellites
+from migrator.engine.claiming import Selection
 from migrator.engine.preview import survey
 from migrator.errors import ConfigError, MigratorError
 from migrator.ports import StoreEndpoint
@@ -62,14 +63,19 @@ def named_endpoints(app: App, named: Sequence[str] | None, *, all_endpoints: boo
 def surveyed(
     app: App, endpoints: Sequence[StoreEndpoint], *, max_rows: int | None = None
 ) -> Sequence[EndpointPreview]:
-    """Return what would become of the rows of *endpoints*, with progress on a terminal."""
+    """Return what would become of the rows of *endpoints*, with progress on a terminal.
+
+    In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
+    """
     now = app.clock.now()
+    all_rows = Selection(cutoff=timedelta(0), horizon=None)
+    modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in endpoints}
     with _progress() as advance:
         return [
             survey(
                 app.store,
                 endpoint,
-                selection=app.selection,
+                selection=app.selection if modes[endpoint.name] in MOVING else all_rows,
                 rules=app.rules,
                 now=now,
                 progress=lambda rows, name=endpoint.name: advance(name, rows),  # type: ignore[misc]  # mypy cannot type a lambda's default
@@ -77,6 +83,18 @@ def surveyed(
             )
             for endpoint in endpoints
         ]
+
+
+def mode_of(app: App, endpoint: str) -> EndpointMode:
+    """Return what is done for *endpoint* by the settings of *app*."""
+    modes = {given.name: given.mode for given in app.settings.endpoints}
+    return modes.get(endpoint, EndpointMode.MIGRATE)
+
+
+def sends_near_due(app: App, endpoint: str) -> bool:
+    """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
+    is_wished = app.settings.handover.near_due is NearDue.DISPATCH
+    return is_wished or mode_of(app, endpoint) is not EndpointMode.MIGRATE
 
 
 @contextmanager

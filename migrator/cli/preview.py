@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from migrator.cli.opening import endpoint_names, opened, surveyed
+from migrator.cli.opening import endpoint_names, mode_of, opened, sends_near_due, surveyed
 from migrator.cli.output import json_text, say, write_table, write_text
 from migrator.cli.session import (
     AllEndpoints,
@@ -24,9 +25,11 @@ from migrator.cli.session import (
     selection_options,
     session_of,
 )
+from migrator.config import EndpointMode
 from migrator.config.quantities import build_duration
 from migrator.domain import states
 from migrator.domain.preview import BEYOND, SPANS, EndpointPreview, Preview, preview_document
+from migrator.domain.timeouts import EndpointName
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ConfigError
 from migrator.wiring import App
@@ -39,6 +42,12 @@ Examples:
 
 CAUTIOUS_RATES: Final = {states.Mode.STAGED: 2_000.0, states.Mode.DIRECT: 4_000.0}
 """Messages per second and process: about half of what was measured on two cores."""
+
+_NOTES: Final = {
+    EndpointMode.MIGRATE: "",
+    EndpointMode.FORWARD: "mode forward: new timeouts go straight into the delays",
+    EndpointMode.DISPATCH: "mode dispatch: nothing is moved, rows are sent when due",
+}
 
 Format = Annotated[
     str, typer.Option("--format", metavar="table|json", help="How to write the result.")
@@ -86,28 +95,57 @@ def preview(
     _write(rendered(found, form), output)
 
 
-def taken(app: App, names: Sequence[str], rate: float | None = None) -> Preview:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What would become of all rows."""
+
+    moved: Preview
+    """Of endpoints whose rows are moved into the native delays."""
+    dispatched: Sequence[EndpointPreview]
+    """Of endpoints in mode dispatch: their rows are sent when due."""
+    modes: Mapping[EndpointName, EndpointMode]
+    """Of all of them."""
+    attended: Collection[EndpointName]
+    """Those whose rows before the cutoff our dispatcher sends."""
+
+
+def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
     """Return the preview of the endpoints called *names*, under the settings of *app*."""
     plan = app.plan
     limits = (rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf"))
     taken_at = app.clock.now()
-    return Preview(
-        taken_at=taken_at,
-        cutoff=app.selection.cutoff,
-        horizon=app.selection.horizon,
-        version=plan.delays,
-        rate_per_s=min(limits),
-        endpoints=surveyed(app, chosen_endpoints(app.store, names)),
+    found = surveyed(app, chosen_endpoints(app.store, names))
+    modes = {preview.endpoint: mode_of(app, preview.endpoint) for preview in found}
+    return Report(
+        moved=Preview(
+            taken_at=taken_at,
+            cutoff=app.selection.cutoff,
+            horizon=app.selection.horizon,
+            version=plan.delays,
+            rate_per_s=min(limits),
+            endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
+        ),
+        dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
+        modes=modes,
+        attended=[name for name in modes if sends_near_due(app, name)],
     )
 
 
-def rendered(found: Preview, form: str) -> str:
-    """Return *found* as text for people or as JSON."""
+def rendered(report: Report, form: str) -> str:
+    """Return *report* as text for people or as JSON."""
+    found = report.moved
     if form == "json":
-        return json_text({"schema": "migrator/preview/1", **preview_document(found)})
+        document = {"schema": "migrator/preview/1", **preview_document(found)}
+        dispatched = [_dispatched_document(each) for each in report.dispatched]
+        return json_text({**document, "modes": report.modes, "dispatched": dispatched})
     out = StringIO()
     for endpoint in found.endpoints:
-        _write_endpoint(endpoint, out)
+        note = _NOTES[report.modes[endpoint.endpoint]]
+        fates = _fates(endpoint, is_ours=endpoint.endpoint in report.attended)
+        _write_endpoint(endpoint, out, note=note, fates=fates)
+    for endpoint in report.dispatched:
+        note = _NOTES[EndpointMode.DISPATCH]
+        _write_endpoint(endpoint, out, note=note, fates=_dispatched_fates(endpoint))
     total = sum(endpoint.to_hand_over for endpoint in found.endpoints)
     size = sum(endpoint.bytes for endpoint in found.endpoints)
     out.write(
@@ -135,8 +173,12 @@ def _write(text: str, output: Path | None) -> None:
     say(f"written to {output}")
 
 
-def _write_endpoint(found: EndpointPreview, out: StringIO) -> None:
-    write_table(("rows", "count"), _fates(found), title=_title(found), stream=out)
+def _write_endpoint(
+    found: EndpointPreview, out: StringIO, *, note: str, fates: Iterable[tuple[str, int]]
+) -> None:
+    title = f"{found.endpoint} ({found.source})"
+    write_table(("rows", "count"), fates, title=title, stream=out)
+    out.write(f"{note}\n" if note else "")
     out.write("\n")
     if found.quarantine:
         columns = ("to quarantine", "rows", "detail of the first", "such as")
@@ -153,7 +195,7 @@ def _write_endpoint(found: EndpointPreview, out: StringIO) -> None:
     steps = [name for name, _ in SPANS] + [BEYOND]
     write_table(("due within", "rows"), [(s, found.due.get(s, 0)) for s in steps], stream=out)
     out.write("\n")
-    if found.entry_levels:
+    if found.entry_levels and note != _NOTES[EndpointMode.DISPATCH]:
         write_table(("entry level", "messages"), sorted(found.entry_levels.items()), stream=out)
         out.write("\n")
     for text in _warnings(found):
@@ -161,20 +203,40 @@ def _write_endpoint(found: EndpointPreview, out: StringIO) -> None:
     out.write("\n")
 
 
-def _title(found: EndpointPreview) -> str:
-    return f"{found.endpoint} ({found.source})"
-
-
-def _fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
+def _fates(found: EndpointPreview, *, is_ours: bool) -> Iterator[tuple[str, int]]:
+    whose = "sent by migrator when due" if is_ours else "left to the timeout manager"
     yield "stored", found.stored
     yield "  overdue, whatever becomes of them", found.overdue
     yield "  in the ledger already", found.in_ledger
-    yield "  left to the timeout manager (due before the cutoff)", found.left
+    yield f"  {whose} (due before the cutoff)", found.left
     yield "  left until nearer (due after the horizon)", found.beyond_horizon
     yield "  left for good (no usable due time)", found.without_due_time
     yield "  to migrate now", found.to_migrate
     yield "    to hand over", found.to_hand_over
     yield "    to quarantine", found.quarantined
+
+
+def _dispatched_fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
+    yield "stored", found.stored
+    yield "  overdue, sent at once", found.overdue
+    yield "  in the ledger already", found.in_ledger
+    yield "  left for good (no usable due time)", found.without_due_time
+    yield "  sent when due", found.to_hand_over + found.beyond_horizon
+    yield "  to quarantine when due", found.quarantined
+
+
+def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
+    return {
+        "endpoint": found.endpoint,
+        "source": found.source,
+        "stored": found.stored,
+        "overdue": found.overdue,
+        "in_ledger": found.in_ledger,
+        "without_due_time": found.without_due_time,
+        "to_send": found.to_hand_over + found.beyond_horizon,
+        "quarantined": found.quarantined,
+        "destinations": dict(sorted(found.destinations.items())),
+    }
 
 
 def _warnings(found: EndpointPreview) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``migrator run``: move timeouts, once or for as long as it runs."""
+"""``migrator run``: move or dispatch timeouts, once or for as long as it runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ Examples:
   migrator run --endpoint Sales
   migrator run --endpoint Sales --once --cutoff 0s
   migrator run --all-endpoints --mode direct --map Old.Sales=Sales
+  migrator run --endpoint Sales --near-due dispatch
   migrator run --endpoint Sales --dry-run
+
+\b
+The mode of an endpoint is set in [[endpoints]]:
+  migrate   move its stored timeouts into the native delays (the default)
+  dispatch  be its timeout manager: store what comes to .Timeouts, send when due
+  forward   migrate, and put what comes to .Timeouts straight into the native delays
 
 \b
 Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
@@ -60,7 +67,7 @@ def run(
     endpoint: Endpoints = None,
     all_endpoints: AllEndpoints = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when nothing is left to migrate.")
+        bool, typer.Option("--once", help="Stop when nothing is left to do now.")
     ] = False,
     mode: Mode = None,
     cutoff: Cutoff = None,
@@ -78,6 +85,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Move stored timeouts into the broker's native delays, until stopped or, with --once, done.
+
+    For endpoints in mode dispatch or forward it is the timeout manager as well.
 
     Ctrl-C or SIGTERM finishes the batch in hand; a second one stops at once. Either is safe, and
     so is a kill: the next run goes on where this one was.

@@ -5,7 +5,15 @@ turns what a check could not ask into ``NOT_CHECKED``. A new check is one file a
 ``registry``.
 """
 
-from migrator.engine.checks.context import DISPATCH, FORWARD, MIGRATE, Choices, Context, Satellites
+from migrator.engine.checks.context import (
+    DISPATCH,
+    FORWARD,
+    MIGRATE,
+    MOVING,
+    Choices,
+    Context,
+    Satellites,
+)
 from migrator.engine.checks.registry import CHECKS, UNREACHABLE, refuse, run_checks
 
 __all__ = [
@@ -13,6 +21,7 @@ __all__ = [
     "DISPATCH",
     "FORWARD",
     "MIGRATE",
+    "MOVING",
     "UNREACHABLE",
     "Choices",
     "Context",

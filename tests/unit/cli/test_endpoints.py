@@ -9,12 +9,24 @@ def test_endpoints_are_listed_with_their_tables(program: Program) -> None:
     """A configured one by its own name, dots included."""
     program("seed", "--endpoint", "Sales.Orders", "--count", "1")
     program("seed", "--endpoint", "Billing", "--count", "1")
-    (program.folder / "migrator.toml").write_text('[[endpoints]]\nname = "Sales.Orders"\n')
+    (program.folder / "migrator.toml").write_text(
+        '[[endpoints]]\nname = "Sales.Orders"\nmode = "dispatch"\n'
+    )
     assert program("endpoints", "--json").document == {
         "schema": "migrator/endpoints/1",
         "endpoints": [
-            {"endpoint": "Billing", "source": "Billing_TimeoutData", "configured": False},
-            {"endpoint": "Sales.Orders", "source": "Sales_Orders_TimeoutData", "configured": True},
+            {
+                "endpoint": "Billing",
+                "source": "Billing_TimeoutData",
+                "configured": False,
+                "mode": "migrate",
+            },
+            {
+                "endpoint": "Sales.Orders",
+                "source": "Sales_Orders_TimeoutData",
+                "configured": True,
+                "mode": "dispatch",
+            },
         ],
     }
     assert "Sales_Orders_TimeoutData" in program("endpoints").out

@@ -87,3 +87,33 @@ def test_warnings_are_told(program: Program) -> None:
     shown = program("preview").out
     assert "1 rows have no due time" in shown
     assert "1 rows have a due column +2 h from their own header" in shown
+
+
+def test_rows_that_are_not_moved_are_told_apart(program: Program) -> None:
+    """In mode dispatch all rows are sent when due, whatever cutoff and horizon say."""
+    program.seeded(count=5)
+    program("seed", "--endpoint", "Billing", "--count", "3", "--seed", "1")
+    (program.folder / "migrator.toml").write_text(
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\n'
+        '[[endpoints]]\nname = "Billing"\nmode = "forward"\n'
+    )
+    document = program("preview", "--cutoff", "3000d", "--horizon", "3001d", "--json").document
+    (moved,) = document["endpoints"]
+    (sent,) = document["dispatched"]
+    assert (moved["endpoint"], moved["left"], document["estimated_s"]) == ("Billing", 3, 0)
+    assert (sent["endpoint"], sent["stored"], sent["to_send"]) == ("Sales", 5, 5)
+    assert sent["destinations"] == {"Sales": 5}
+    assert document["modes"] == {"Sales": "dispatch", "Billing": "forward"}
+    shown = program("preview", "--cutoff", "3000d").out
+    assert "mode dispatch: nothing is moved" in shown
+    assert "mode forward: new timeouts go straight into the delays" in shown
+    assert "sent by migrator when due (due before the cutoff)" in shown
+    assert "left to the timeout manager" not in shown
+    assert "entry level" not in shown
+
+
+def test_rows_before_the_cutoff_are_ours_on_demand(program: Program) -> None:
+    """Otherwise they are left to the timeout manager."""
+    program.seeded(count=2)
+    assert "left to the timeout manager" in program("preview").out
+    assert "sent by migrator when due" in program("preview", "--near-due", "dispatch").out
