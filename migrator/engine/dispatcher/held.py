@@ -1,0 +1,72 @@
+"""Destinations that cannot be reached: their rows stay in the store until they are tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.ports import Dispatching, HeldDestination, StoreEndpoint, Unreachable
+
+_FIRST_WAIT: Final = timedelta(seconds=5)
+_LONGEST_WAIT: Final = timedelta(minutes=5)
+
+
+class HeldDestinations:
+    """What is held for one endpoint: in memory for claims, in the ledger for people."""
+
+    def __init__(self, dispatching: Dispatching, endpoint: StoreEndpoint) -> None:
+        """Know nothing yet; ``load`` reads what an earlier process held."""
+        self._dispatching = dispatching
+        self._endpoint = endpoint
+        self._held: dict[str, HeldDestination] = {}
+
+    def __len__(self) -> int:
+        """Return how many destinations are held."""
+        return len(self._held)
+
+    def load(self) -> None:
+        """Take over what the ledger has."""
+        self._held = {each.destination: each for each in self._dispatching.held(self._endpoint)}
+
+    def not_now(self, now: datetime) -> Collection[str]:
+        """Return the destinations whose rows are not to be claimed at *now*."""
+        return [name for name, held in self._held.items() if held.next_try_at > now]
+
+    def to_try(self, now: datetime) -> Collection[str]:
+        """Return the held destinations that are to be tried again at *now*."""
+        return [name for name, held in self._held.items() if held.next_try_at <= now]
+
+    def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
+        """Hold *destination* for a while, twice as long as the last time; return for how long."""
+        before = self._held.get(destination)
+        tries = 1 if before is None else before.tries + 1
+        held = HeldDestination(
+            destination=destination,
+            reason=str(why.reason),
+            detail=why.detail,
+            tries=tries,
+            since=now if before is None else before.since,
+            next_try_at=now + wait_after(tries),
+        )
+        self._dispatching.hold(self._endpoint, held)
+        self._held[destination] = held
+        return held
+
+    def reached(self, destinations: Iterable[str | None]) -> Collection[str]:
+        """Return those of *destinations* that were held; they are no longer, in memory."""
+        found = {name for name in destinations if name is not None and name in self._held}
+        for name in found:
+            del self._held[name]
+        return found
+
+    def record_reached(self, destinations: Collection[str]) -> None:
+        """Tell the ledger what ``reached`` returned."""
+        if destinations:
+            self._dispatching.free(self._endpoint, destinations)
+
+
+def wait_after(tries: int) -> timedelta:
+    """Return how long a destination is left alone after *tries* vain ones: 5 s to 5 minutes."""
+    doublings = min(tries - 1, 10)
+    return min(_FIRST_WAIT * (1 << doublings), _LONGEST_WAIT)

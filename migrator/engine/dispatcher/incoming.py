@@ -1,0 +1,108 @@
+"""Messages in hand of one link: taken in lot by lot, and settled when they are done with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from migrator.domain.recoverability import Failure
+from migrator.engine.dispatcher.intake import TakeIn, Taken
+from migrator.engine.dispatcher.outbox import Outbox
+from migrator.engine.dispatcher.trouble import Trouble
+from migrator.engine.dispatcher.watch import Watch
+from migrator.ports import Delivery, FaultPoint, Lease, Pending, SatelliteLink, T
+
+_MOST_DELIVERIES: Final = 500
+_MOST_BYTES: Final = 8 * 2**20
+
+
+class Begin(Protocol):
+    """How work is begun in the background."""
+
+    def __call__(self, work: Callable[[], T]) -> Pending[T]:
+        """Begin *work*; the broker's thread is woken when it is done."""
+        ...
+
+
+class Incoming:
+    """Deliveries of ``<queue>.Timeouts`` on their way through ``TakeIn`` into the outbox."""
+
+    def __init__(
+        self,
+        take_in: TakeIn | None,
+        *,
+        lease: Lease,
+        link: SatelliteLink,
+        trouble: Trouble,
+        outbox: Outbox,
+        watch: Watch,
+        begin: Begin,
+        fault: FaultPoint,
+    ) -> None:
+        """Take in what *link* delivers; with no *take_in* there is nothing to be delivered."""
+        self._take_in = take_in
+        self._lease = lease
+        self._link = link
+        self._trouble = trouble
+        self._outbox = outbox
+        self._watch = watch
+        self._begin = begin
+        self._fault = fault
+        self._waiting: deque[Delivery] = deque()
+        self.pending: Pending[Taken] | None = None
+        """The lot that is being taken in."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a lot could be begun."""
+        return bool(self._waiting)
+
+    def add(self, delivery: Delivery) -> None:
+        """Put a delivery behind the others."""
+        self._waiting.append(delivery)
+
+    def begin(self) -> None:
+        """Begin with the next lot, unless one is under way."""
+        take_in = self._take_in
+        if self.pending is None and self._waiting and take_in is not None:
+            taken, lease = lot(self._waiting), self._lease
+            self.pending = self._begin(lambda: take_in.take_in(taken, lease))
+
+    def finish(self) -> None:
+        """Settle the lot that was taken in; what it wants sent waits in the outbox."""
+        if self.pending is None or not self.pending.done():
+            return
+        taken, self.pending = self.pending.result(), None
+        self.settle(taken.settled)
+        if taken.settled:
+            self._fault("intake.acked")
+        for item, due_at in taken.items:
+            self._outbox.add(item, due_at=due_at)
+        for delivery, failure in reversed(taken.failed):  # those tried again keep their order
+            self.fail(delivery, failure)
+
+    def fail(self, delivery: Delivery, failure: Failure) -> None:
+        """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""
+        now = self._watch.now()
+        copy = self._trouble.next_step(delivery, failure, now=now)
+        if copy is None:
+            self._waiting.appendleft(delivery)
+        else:
+            self._outbox.add(copy, due_at=now)
+
+    def settle(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge *deliveries*: what they asked for is safe elsewhere."""
+        tags = [delivery.tag for delivery in deliveries]
+        self._link.acknowledge(tags)
+        self._trouble.forget(tags)
+
+
+def lot(deliveries: deque[Delivery]) -> Sequence[Delivery]:
+    """Remove and return the first of *deliveries*, bounded in number and bytes."""
+    taken: list[Delivery] = []
+    size = 0
+    while deliveries and len(taken) < _MOST_DELIVERIES and size < _MOST_BYTES:
+        taken.append(deliveries.popleft())
+        size += len(taken[-1].message.body)
+    return taken

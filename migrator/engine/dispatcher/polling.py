@@ -1,0 +1,289 @@
+"""From stored rows that get due to items in the outbox, and from sent items back to the ledger.
+
+Rules of this file: a row is claimed (it leaves the legacy table for the ledger) before it is
+sent, so that no second program sends it; the batch is ``publishing`` before its first row is;
+what cannot be sent goes back to the legacy table as it was. Everything here runs in one
+background thread, in order, so that the thread that serves the broker never waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from migrator.domain.conversion import Quarantine, Reason, Rules, destination_of
+from migrator.domain.delivery import to_dispatch
+from migrator.domain.states import Event, Mode
+from migrator.domain.timeouts import (
+    BatchId,
+    NativeMessage,
+    QueueName,
+    RunId,
+    StoredTimeout,
+    TimeoutId,
+)
+from migrator.engine.dispatcher.held import HeldDestinations
+from migrator.engine.dispatcher.outbox import StoredRow
+from migrator.ports import (
+    Batch,
+    Batches,
+    ClaimRequest,
+    Clock,
+    DispatchClaims,
+    Dispatching,
+    FaultPoint,
+    Lease,
+    Route,
+    Routes,
+    StoreEndpoint,
+    Unreachable,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollRules:
+    """How rows are looked for."""
+
+    look_ahead: timedelta
+    """Rows due within this are claimed, and wait in memory."""
+    max_rows: int
+    max_bytes: int
+    remember: timedelta
+    """How long a dispatched timeout is remembered, so that a redelivered message is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A batch that is ours to send."""
+
+    batch: Batch
+    rows: Sequence[StoredRow]
+    """Those to be sent, in no order."""
+    was_full: bool
+    """There may be more rows that are due."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """A batch whose rows are being sent; outlives the link, so that none is sent twice."""
+
+    batch: Batch
+    waiting: set[int] = field(default_factory=set)
+    """Row indexes without an answer."""
+    answered: set[int] = field(default_factory=set)
+    """Row indexes that need not be sent again, whatever happens to the link."""
+    returned: list[StoredTimeout] = field(default_factory=list)
+    """Rows that no queue took: they are nowhere but in the ledger."""
+    reached: set[str | None] = field(default_factory=set)
+    """Destinations that took a message, as in the column."""
+
+    def note_sent(self, row: StoredTimeout) -> None:
+        """The broker confirmed *row*."""
+        self._note(row)
+        self.reached.add(row.destination)
+
+    def note_returned(self, row: StoredTimeout) -> None:
+        """The broker gave *row* back."""
+        self._note(row)
+        self.returned.append(row)
+
+    def _note(self, row: StoredTimeout) -> None:
+        self.waiting.discard(row.row_index)
+        self.answered.add(row.row_index)
+
+
+class Poller:
+    """Claims and settles for one endpoint; used by one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: StoreEndpoint,
+        run: RunId,
+        claims: DispatchClaims,
+        batches: Batches,
+        dispatching: Dispatching,
+        routes: Routes,
+        clock: Clock,
+        rules: PollRules,
+        conversion: Rules,
+        own_queue: QueueName,
+        fault: FaultPoint,
+    ) -> None:
+        """Look for rows of *endpoint*; *own_queue* is its input queue."""
+        self._endpoint = endpoint
+        self._run = run
+        self._claims = claims
+        self._batches = batches
+        self._dispatching = dispatching
+        self.routes = routes
+        self._clock = clock
+        self._rules = rules
+        self._conversion = conversion
+        self._own_queue = own_queue
+        self._fault = fault
+        self.held = HeldDestinations(dispatching, endpoint)
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._conversion = replace(self._conversion, frame_max_bytes=frame_max_bytes)
+
+    # ── claiming ────────────────────────────────────────────────────────────────────────────
+
+    def left_open(
+        self, lease: Lease, *, answered: Mapping[BatchId, Collection[int]]
+    ) -> Sequence[Claimed]:
+        """Return what is claimed and not settled, ready to be sent but for rows *answered*."""
+        self.held.load()
+        return [
+            self._prepared(batch, lease, skip=answered.get(batch.id, ()))
+            for batch in self._batches.open_batches(lease)
+        ]
+
+    def claim_due(self, lease: Lease) -> Claimed | None:
+        """Claim the soonest due rows; None when none is due within the look-ahead."""
+        self._try_held()
+        return self._claim(lease, only=None, not_for=self.held.not_now(self._clock.now()))
+
+    def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Claimed | None:
+        """Claim exactly these rows, as far as they exist and are due; None when there is none."""
+        return self._claim(lease, only=ids, not_for=())
+
+    def _claim(
+        self, lease: Lease, *, only: Collection[TimeoutId] | None, not_for: Collection[str]
+    ) -> Claimed | None:
+        request = ClaimRequest(
+            run=self._run,
+            endpoint=self._endpoint,
+            lease=lease,
+            mode=Mode.DISPATCH,
+            due_after=None,
+            due_until=self._clock.now() + self._rules.look_ahead,
+            max_rows=self._rules.max_rows,
+            max_bytes=self._rules.max_bytes,
+            cursor=None,
+            only=only,
+            not_for=not_for,
+        )
+        claim = self._claims.claim(request)
+        if claim is None:
+            return None
+        self._fault("dispatch.claimed")
+        return self._prepared(claim.batch, lease)
+
+    def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
+        was_full = batch.size >= self._rules.max_rows or batch.body_bytes >= self._rules.max_bytes
+        rows = [row for row in self._batches.rows(batch) if row.row_index not in skip]
+        converted = {row.row_index: self._convert(row) for row in rows}
+        unfit = [found for found in converted.values() if isinstance(found, Quarantine)]
+        fit = {n: found for n, found in converted.items() if isinstance(found, NativeMessage)}
+        routes = self.routes.routes({message.destination for message in fit.values()})
+        ready: list[StoredRow] = []
+        lost: dict[int, tuple[StoredTimeout, Unreachable]] = {}
+        for row in rows:
+            message = fit.get(row.row_index)
+            if message is None:
+                continue
+            route = routes[message.destination]
+            if isinstance(route, Unreachable):
+                lost[row.row_index] = (row, route)
+            else:
+                ready.append(_stored_row(batch, row, message, route))
+        batch = self._put_aside(batch, unfit, list(lost.values()), lease)
+        batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+        self._fault("dispatch.begun")
+        return Claimed(batch=batch, rows=ready, was_full=was_full)
+
+    def _put_aside(
+        self,
+        batch: Batch,
+        unfit: Sequence[Quarantine],
+        lost: Sequence[tuple[StoredTimeout, Unreachable]],
+        lease: Lease,
+    ) -> Batch:
+        """Give back rows for destinations nobody can reach now, quarantine those nobody can send.
+
+        A destination is held by the text of its column; a row without one could only be claimed
+        again at once, so it goes to quarantine.
+        """
+        nameless = [
+            Quarantine(row_index=r.row_index, timeout_id=r.id, reason=w.reason, detail=w.detail)
+            for r, w in lost
+            if not r.destination
+        ]
+        if unfit or nameless:
+            self._batches.quarantine(batch, [*unfit, *nameless], lease)
+        waiting = {r.row_index: (r.destination, w) for r, w in lost if r.destination}
+        for column, why in dict(waiting.values()).items():
+            self._hold(column, why)
+        return self._claims.give_back(batch, waiting.keys(), lease) if waiting else batch
+
+    def _convert(self, row: StoredTimeout) -> NativeMessage | Quarantine:
+        return to_dispatch(row, rules=self._conversion, own_queue=self._own_queue)
+
+    def _try_held(self) -> None:
+        """Ask whether held destinations can be reached again; wait longer where they cannot."""
+        now = self._clock.now()
+        names = {column: self._queue_of(column) for column in self.held.to_try(now)}
+        if not names:
+            return
+        routes = self.routes.routes(set(names.values()))
+        for column, name in names.items():
+            if isinstance(why := routes[name], Unreachable):
+                self._hold(column, why)
+
+    def _queue_of(self, column: str) -> QueueName:
+        return destination_of(column, {}, self._conversion.destination_map)
+
+    def _hold(self, column: str, why: Unreachable) -> None:
+        held = self.held.hold(column, why, now=self._clock.now())
+        _log.warning(
+            "a destination cannot be reached; its timeouts wait in the store",
+            extra={
+                "action": "destination_held",
+                "endpoint": self._endpoint.name,
+                "destination": column,
+                "reason": held.reason,
+                "detail": held.detail,
+                "tries": held.tries,
+                "next_try_at": held.next_try_at,
+            },
+        )
+
+    # ── settling ────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, sending: Sending, lease: Lease) -> None:
+        """Record that every row of a batch was answered; what the broker returned goes back."""
+        self._fault("dispatch.confirmed")
+        batch = self._put_aside(sending.batch, (), _returned(sending), lease)
+        self.routes.forget({self._queue_of(row.destination or "") for row in sending.returned})
+        self.held.record_reached(self.held.reached(sending.reached))
+        self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
+        self._fault("dispatch.settled")
+
+    def fold(self, lease: Lease) -> None:
+        """Forget what was dispatched long ago."""
+        self._dispatching.fold(lease, older_than=self._rules.remember)
+
+
+def _stored_row(
+    batch: Batch, row: StoredTimeout, message: NativeMessage, route: Route
+) -> StoredRow:
+    return StoredRow(batch=batch.id, message=message, route=route, row=row)
+
+
+def _returned(sending: Sending) -> Sequence[tuple[StoredTimeout, Unreachable]]:
+    return [
+        (
+            row,
+            Unreachable(
+                reason=Reason.UNROUTABLE,
+                detail="the broker returned a message: nothing is bound for it",
+            ),
+        )
+        for row in sending.returned
+    ]
