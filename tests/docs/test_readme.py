@@ -45,7 +45,7 @@ def test_commands_exist_with_these_options(line: str) -> None:
 
 def test_settings_load(tmp_path: Path) -> None:
     """The settings file is accepted, and its secrets come from the files it names."""
-    (text,) = blocks("toml")
+    more, text = blocks("toml")
     file = tmp_path / "migrator.toml"
     file.write_text(text)
     (tmp_path / "store-url").write_text("sqlite:///x\n")
@@ -55,6 +55,9 @@ def test_settings_load(tmp_path: Path) -> None:
     assert loaded.store.url is not None
     assert loaded.store.url.get_secret_value() == "sqlite:///x"
     assert [endpoint.name for endpoint in loaded.endpoints] == ["Sales"]
+    file.write_text(more)
+    (endpoint,) = config.load(file=file, environ={}).settings.endpoints
+    assert (endpoint.name, str(endpoint.mode)) == ("Sales", "dispatch")
 
 
 def test_variables_are_settings() -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.satellites import dispatcher_queue, timeouts_queue
+from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.context import Satellites
 from migrator.ports import BrokerFacts, QueueProbe
 
@@ -31,11 +33,12 @@ def check(
     for each in satellites:
         yield from _satellites(broker, each)
     for queue in near_due_queues:
-        yield _near_due(broker, _dispatcher(queue))
+        yield _near_due(broker, dispatcher_queue(QueueName(queue)))
 
 
 def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
-    store, dispatcher = f"{wanted.queue}.Timeouts", _dispatcher(wanted.queue)
+    queue = QueueName(wanted.queue)
+    store, dispatcher = timeouts_queue(queue), dispatcher_queue(queue)
     probes = broker.queues([store, dispatcher, wanted.error_queue])
     yield _store(store, probes, wanted.endpoint)
     yield _control(dispatcher, probes)
@@ -95,10 +98,6 @@ def _near_due(broker: BrokerFacts, name: str) -> Finding:
             "use --near-due leave while it runs",
         )
     return _finding(Level.OK, name, "nobody else sends what is nearly due")
-
-
-def _dispatcher(queue: str) -> str:
-    return f"{queue}.TimeoutsDispatcher"
 
 
 def _finding(level: Level, subject: str, text: str, remedy: str = "") -> Finding:

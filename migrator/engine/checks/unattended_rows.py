@@ -12,7 +12,8 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.satellites import dispatcher_queue
+from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.ports import BrokerFacts
 
 NAME: Final = "unattended-rows"
@@ -56,11 +57,12 @@ def _inputs(endpoint: EndpointName, queues: Mapping[str, str]) -> Sequence[str]:
 
 
 def _about(broker: BrokerFacts, preview: EndpointPreview, inputs: Sequence[str]) -> Finding:
-    probes = broker.queues([f"{name}.TimeoutsDispatcher" for name in inputs]).values()
+    queues = [dispatcher_queue(QueueName(name)) for name in inputs]
+    probes = broker.queues(queues).values()
     if any(probe is not None and probe.consumers > 0 for probe in probes):
         text = f"its timeout manager runs and sends the {preview.left} rows left to it"
         return _finding(Level.OK, preview.endpoint, text)
-    nobody = f"nobody consumes {inputs[-1]}.TimeoutsDispatcher"
+    nobody = f"nobody consumes {queues[-1]}"
     if preview.left:
         return _finding(
             Level.WARNING,
