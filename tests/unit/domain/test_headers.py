@@ -232,3 +232,17 @@ def test_only_an_explicit_true_makes_a_message_transient(value: str | None, expe
     """Anything else is kept safe on disk."""
     assert h.is_persistent({h.NON_DURABLE: value}) is expected
     assert h.is_persistent({}) is True
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({h.MESSAGE_ID: " id "}, "id"),
+        ({h.MESSAGE_ID: " "}, ""),
+        ({h.MESSAGE_ID: None}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_message_id_is_never_blank(stored: dict[str, str | None], expected: str) -> None:
+    """Blank is as good as missing."""
+    assert h.message_id(stored) == expected
