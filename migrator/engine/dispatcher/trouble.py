@@ -17,6 +17,7 @@ from migrator.domain.recoverability import (
     IMMEDIATE_ATTEMPTS,
     FailedAt,
     Failure,
+    can_be_retried_later,
     failed_copy,
     retries_so_far,
     retry_copy,
@@ -55,7 +56,9 @@ class Trouble:
             if attempts < IMMEDIATE_ATTEMPTS:
                 return None
             retries = retries_so_far(delivery.message, limit=len(self._rules.retry_queues))
-            if retries < len(self._rules.retry_queues):
+            if retries < len(self._rules.retry_queues) and can_be_retried_later(
+                delivery.message, frame_max_bytes=self._frame_max_bytes
+            ):
                 return self._retry(delivery, failure, retries)
         return self._failed(delivery, failure, now)
 
