@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
@@ -15,10 +16,10 @@ from migrator.cli.opening import opened
 from migrator.cli.output import plain, say, write_json, write_table, write_text
 from migrator.cli.session import Json, session_of
 from migrator.domain.conversion import Reason
-from migrator.domain.report import QuarantinedRow, QuarantinedTimeout
+from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.domain.states import Mode
 from migrator.errors import ConfigError, ExitCode
-from migrator.ledger.quarantine import PAGE_ROWS, QuarantineFilter
+from migrator.ledger.quarantine import PAGE_ROWS
 from migrator.wiring import App
 
 verbs = typer.Typer(help="Rows kept aside with a reason: list, show, retry, export.")
@@ -115,19 +116,23 @@ def retry(
 ) -> None:
     """Try rows again, after what was wrong has been put right.
 
-    They go to lane 0; a running `migrator run`, or the next one, hands them over.
+    They go to lane 0; a running `migrator run`, or the next one, hands them over. Those that a
+    dispatcher was to send go back into their tables, where it finds them.
     """
     session = session_of(context, as_json=as_json)
     which = _filter(endpoint, reason, timeout_id)
     with opened(session.load()) as app:
         app.ledger_facts.verify()
-        count = app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
+        returned = app.claims.release_quarantined(None, replace(which, mode=Mode.DISPATCH))
+        count = returned + app.quarantine.retry(which, mode=Mode(app.settings.handover.mode))
         detail = {"endpoint": endpoint, "reason": reason, "id": timeout_id, "rows": count}
         app.runs.record("quarantine_retried", detail=detail, batch=None)
     if session.wants_json:
         write_json("quarantine-retry", {"rows": count})
     else:
         say(f"{count} rows are tried again by the next `migrator run`")
+        if returned:
+            say(f"{returned} of them are back in their tables, where a dispatcher finds them")
 
 
 @verbs.command(

@@ -102,6 +102,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFilter:
+    """Which rows in quarantine; None means any."""
+
+    endpoint: str | None = None
+    reason: str | None = None
+    timeout_id: str | None = None
+    mode: Mode | None = None
+    """Of the batch the row was claimed with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedRow:
     """A row in quarantine, without its content."""
 

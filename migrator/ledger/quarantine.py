@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,9 +16,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, ins
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
+from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
-from migrator.domain.report import QuarantinedRow, QuarantinedTimeout
-from migrator.domain.states import BatchState, Mode, RowState
+from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
+from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.errors import LedgerError
 from migrator.ledger.tables import UNSETTLED, LedgerTables
@@ -32,15 +32,6 @@ RETRY_BYTES: Final = 8 * 1024 * 1024
 RETRY_LANE: Final = 0
 _NOBODY: Final = 0
 """A token no lease ever has: whoever owns the lane adopts the batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineFilter:
-    """Which rows; None means any."""
-
-    endpoint: str | None = None
-    reason: str | None = None
-    timeout_id: str | None = None
 
 
 class SqlQuarantine:
@@ -76,7 +67,8 @@ class SqlQuarantine:
         """Put rows of settled batches into new batches for lane 0; return how many rows.
 
         Overdue ones go ``direct``, the others as *mode* says. The lane's owner finds the batches
-        at its next look.
+        at its next look. Rows a dispatcher claimed are left: it looks for rows in the store, and
+        there they go (``SqlClaims.release_quarantined``).
         """
         with self._reading() as connection:
             now = connection.execute(select(database_now())).scalar_one()
@@ -122,7 +114,12 @@ class SqlQuarantine:
                 byte_length(row.c.headers).label("headers_bytes"),
             )
             .join(batch, batch.c.id == row.c.batch_id)
-            .where(*which, batch.c.state.not_in(UNSETTLED), batch.c.id <= last)
+            .where(
+                *which,
+                batch.c.mode != Mode.DISPATCH,
+                batch.c.state.not_in(UNSETTLED),
+                batch.c.id <= last,
+            )
             .order_by(row.c.due, row.c.id)
             .limit(RETRY_ROWS)
             .with_for_update(of=row)
@@ -186,15 +183,7 @@ class SqlQuarantine:
             )
 
     def _is(self, which: QuarantineFilter) -> list[ColumnElement[bool]]:
-        row = self._tables.timeout.c
-        conditions = [row.state == RowState.QUARANTINED]
-        if which.endpoint is not None:
-            conditions.append(row.endpoint == which.endpoint)
-        if which.reason is not None:
-            conditions.append(row.reason == which.reason)
-        if which.timeout_id is not None:
-            conditions.append(row.store_id == which.timeout_id)
-        return conditions
+        return in_quarantine(self._tables.timeout, self._tables.batch, which)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -6,25 +6,44 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Engine,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
-from migrator.database.types import database_now
+from migrator.database.quarantine import in_quarantine
+from migrator.database.types import byte_length, database_now
+from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId
-from migrator.errors import LeaseLost, StoreError
+from migrator.errors import IllegalTransition, LeaseLost, StoreError
 from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
+from migrator.stores.fencing import hold_batch, hold_lease
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import COLUMNS, LegacyTable
 from migrator.stores.moving import Moved, mover_for
+from migrator.stores.selection import ids_for
 
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
+_UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
+"""States of a batch of which single rows can be given back."""
+_ANY: Final = QuarantineFilter()
 _LEDGER_COLUMNS: Final = {
     "Id": "store_id",
     "Destination": "destination",
@@ -45,7 +64,7 @@ class LegacyTables(Protocol):
 
 
 class SqlClaims:
-    """Implements ``ports.Claims`` over one database."""
+    """Implements ``ports.DispatchClaims`` over one database."""
 
     def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
         """Move rows between the *legacy* tables and *ledger*, both in the database of *engine*."""
@@ -57,8 +76,10 @@ class SqlClaims:
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows into a new batch; see ``ports.Claims``."""
         legacy = self._legacy.legacy_table(request.endpoint.source)
+        if request.only is not None and not ids_for(legacy, request.only):
+            return None
         with self._transaction(f"claiming from {legacy.source}") as connection:
-            self._hold_lease(connection, request.lease)
+            hold_lease(connection, self._ledger, request.lease)
             claim = self.claim_within(connection, legacy, request)
             if claim is None:
                 connection.rollback()
@@ -102,9 +123,36 @@ class SqlClaims:
             still_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
             return self.put_back(connection, legacy, (row.c.batch_id == batch.id) & still_here)
 
-    def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
-        """Put quarantined rows of settled batches back; see ``ports.Claims``."""
-        return sum(self._release_quarantined_of(source) for source in self._sources(endpoint))
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        """Put rows of an open batch back as if never claimed; see ``ports.DispatchClaims``.
+
+        Rows in quarantine, and those given back before, are left out; repeating is harmless.
+        """
+        if batch.state not in _UNDONE_SINGLY:
+            raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
+        legacy, row = self._legacy.legacy_table(batch.source), self._ledger.timeout
+        which = and_(row.c.batch_id == batch.id, row.c.row_index.in_(rows), row.c.state.is_(None))
+        doing = f"giving back rows of batch {batch.id} to {batch.source}"
+        with self._transaction(doing) as connection:
+            hold_lease(connection, self._ledger, lease)
+            size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
+            measured = select(func.coalesce(func.sum(byte_length(row.c.body)), 0)).where(which)
+            body_bytes -= int(connection.execute(measured).scalar_one())
+            put = self._insert(connection, legacy, which)
+            _demand(legacy, put, of=connection.execute(delete(row).where(which)).rowcount)
+            table, after = self._ledger.batch, {"size": size - put, "body_bytes": body_bytes}
+            connection.execute(update(table).where(table.c.id == batch.id).values(after))
+        return replace(batch, size=size - put, body_bytes=body_bytes)
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = _ANY
+    ) -> int:
+        """Put quarantined rows of settled batches back; see ``ports.Claims``.
+
+        Only those that *which* means, where it is given.
+        """
+        sources = self._sources(which) if endpoint is None else [endpoint.source]
+        return sum(self._release_quarantined_of(source, which) for source in sources)
 
     def put_back(
         self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
@@ -113,6 +161,15 @@ class SqlClaims:
 
         The caller holds a lock that keeps the set from changing. Returns how many.
         """
+        row = self._ledger.timeout
+        put = self._insert(connection, legacy, which)
+        marked = connection.execute(update(row).where(which).values(state=RowState.RELEASED))
+        _demand(legacy, put, of=marked.rowcount)
+        return put
+
+    def _insert(
+        self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
+    ) -> int:
         row = self._ledger.timeout
         columns = [
             self._mover.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in COLUMNS
@@ -123,23 +180,16 @@ class SqlClaims:
             ),
             execution_options={"preserve_rowcount": True},
         )
-        marked = connection.execute(update(row).where(which).values(state=RowState.RELEASED))
-        if put.rowcount != marked.rowcount:
-            raise StoreError(
-                f"{legacy.source} took {put.rowcount} of {marked.rowcount} rows; rolled back"
-            )
-        return marked.rowcount
+        return put.rowcount
 
-    def _sources(self, endpoint: StoreEndpoint | None) -> list[str]:
-        if endpoint is not None:
-            return [endpoint.source]
-        row = self._ledger.timeout
-        query = select(row.c.source).where(row.c.state == RowState.QUARANTINED).distinct()
+    def _sources(self, which: QuarantineFilter) -> list[str]:
+        row, batch = self._ledger.timeout, self._ledger.batch
+        query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
         doing = "reading the quarantine"
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
             return sorted(connection.scalars(query))
 
-    def _release_quarantined_of(self, source: str) -> int:
+    def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
         legacy, released = self._legacy.legacy_table(source), 0
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
@@ -147,7 +197,7 @@ class SqlClaims:
             select(row.c.id)
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
-                row.c.state == RowState.QUARANTINED,
+                *in_quarantine(row, batch, which),
                 row.c.source == source,
                 batch.c.state.not_in(unsettled),
             )
@@ -161,23 +211,6 @@ class SqlClaims:
                 if not ids:
                     return released
                 released += self.put_back(connection, legacy, row.c.id.in_(ids))
-
-    def _hold_lease(self, connection: Connection, lease: Lease) -> None:
-        """Keep the lane from changing hands until the end of the transaction.
-
-        ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane over locks
-        the row ``FOR UPDATE`` and therefore waits for us.
-        """
-        table = self._ledger.lease
-        query = (
-            select(table.c.token)
-            .where(
-                table.c.name == self._ledger.lease_name(lease.lane), table.c.token == lease.token
-            )
-            .with_for_update(read=True, key_share=True)
-        )
-        if connection.execute(query).first() is None:
-            raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
 
     def _insert_batch(self, connection: Connection, request: ClaimRequest) -> int:
         statement = insert(self._ledger.batch).values(
@@ -221,6 +254,12 @@ def inserted_id(result: CursorResult[Any]) -> int:
     if key is None:
         raise StoreError("the database returned no id for a new row; rolled back")
     return int(key[0])
+
+
+def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
+    """Return when the legacy table took all rows."""
+    if put != of:
+        raise StoreError(f"{legacy.source} took {put} of {of} rows; rolled back")
 
 
 def _batch_of(request: ClaimRequest, batch_id: int, moved: Moved) -> Batch:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Select,
     String,
     Text,
+    TextClause,
     cast,
     delete,
     func,
@@ -39,7 +40,8 @@ from migrator.database.types import byte_length
 from migrator.errors import StoreError
 from migrator.ports import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.legacy_table import EARLIEST, LegacyTable
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.selection import wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +87,15 @@ def mover_for(dialect: str, ledger: LedgerSide) -> Mover:
 class PostgresqlMover:
     """One statement: pick and lock, sum up, delete, insert."""
 
-    # The range is known to be in the Time index; without statistics the planner may believe
-    # that reading the whole table is cheaper, once per batch.
-    _SETTINGS: Final = text(
+    # The range is known to be in the Time index, and ids in the primary key's; without statistics
+    # the planner may believe that reading the whole table is cheaper, once per batch.
+    _BY_TIME: Final = text(
         "SELECT set_config('enable_seqscan', 'off', true), "
         "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+    )
+    _BY_ID: Final = text(
+        "SELECT set_config('enable_seqscan', 'off', true), "
+        "set_config('enable_bitmapscan', 'off', true)"
     )
 
     def __init__(self, ledger: LedgerSide) -> None:
@@ -100,7 +106,7 @@ class PostgresqlMover:
         self, connection: Connection, legacy: LegacyTable, request: ClaimRequest, batch_id: int
     ) -> Moved | None:
         """Move rows; those locked by others are skipped."""
-        connection.execute(self._SETTINGS)
+        connection.execute(self.settings(request))
         return _moved(connection.execute(self.statement(legacy, request, batch_id)).one())
 
     def as_stored(
@@ -109,6 +115,10 @@ class PostgresqlMover:
         """Cast text to uuid again, and a moment to the column's timestamp (sessions are UTC)."""
         wanted = legacy.table.c[key].type
         return cast(column, wanted) if key in {"Id", "SagaId", "Time"} else column
+
+    def settings(self, request: ClaimRequest) -> TextClause:
+        """Return what makes the planner walk the right index for *request*."""
+        return self._BY_TIME if request.only is None else self._BY_ID
 
     def statement(self, legacy: LegacyTable, request: ClaimRequest, batch_id: int) -> Select[Any]:
         """Return the whole move as one statement whose result is one row of sums."""
@@ -192,18 +202,6 @@ def id_text(legacy: LegacyTable) -> ColumnElement[str]:
     return column if isinstance(column.type, String) else cast(column, Text)
 
 
-def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
-    """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
-    due = legacy.table.c.Time
-    found = [
-        due <= request.due_until,
-        due >= EARLIEST if request.due_after is None else due > request.due_after,
-    ]
-    if request.cursor is not None:
-        found.append(due >= request.cursor.due_at)
-    return found
-
-
 def _sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerSide) -> CTE:
     """Return locked candidates with their position and the sum of bytes up to each."""
     row = legacy.table.c
@@ -213,7 +211,7 @@ def _sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerSide) -> CT
             row.Time,
             (byte_length(row.State) + byte_length(row.Headers)).label("bytes"),
         )
-        .where(*_in_range(legacy, request), in_ledger(legacy, ledger).is_(None))
+        .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
         .order_by(row.Time)
         .limit(request.max_rows)
         .with_for_update(of=legacy.table, skip_locked=True)

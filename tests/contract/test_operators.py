@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LedgerError
-from migrator.ledger.quarantine import QuarantineFilter
 from migrator.ports import Batch, Lease, StoreEndpoint
 from tests.contract.site import LegacyRow, Site, hours, timeout_id
 

@@ -15,7 +15,10 @@ from migrator.domain.timeouts import Lane
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.grants import grants
 from migrator.ledger.names import quoted
+from migrator.ports import ClaimRequest
+from migrator.stores.fencing import hold_lease
 from migrator.stores.legacy_table import parse_source
+from migrator.stores.moving import PostgresqlMover
 from migrator.stores.seeding import Invention, insert_rows, invent
 from tests.contract.site import NOW, Site, hours, locked, timeout_id
 
@@ -83,7 +86,7 @@ def test_renewing_does_not_wait_for_a_claim(site: Site) -> None:
     """A slow claim never costs its owner the lane."""
     lease = site.lease()
     with writing(site.engine) as claiming:
-        site.claims._hold_lease(claiming, lease)
+        hold_lease(claiming, site.tables, lease)
         site.leases.renew(lease, timedelta(minutes=1), doing="claiming")
 
 
@@ -94,7 +97,7 @@ def test_taking_a_lane_over_waits_for_a_claim_under_way(site: Site) -> None:
     assert old is not None
     with ThreadPoolExecutor(1) as pool:
         with writing(site.engine) as claiming:
-            site.claims._hold_lease(claiming, old)
+            hold_lease(claiming, site.tables, old)
             taking = pool.submit(site.lease, 0, "new")
             request = site.request(endpoint, old, run=site.run(endpoint))
             legacy = site.store.legacy_table(endpoint.source)
@@ -212,26 +215,53 @@ def test_a_lock_held_for_too_long_is_unavailable(
     assert site.claim(endpoint, lease).batch.size == 1
 
 
-def test_claims_use_the_time_index_without_statistics(site: Site) -> None:
-    """A table nobody analysed is not read as a whole for every batch."""
-    endpoint, lease = site.create(), site.lease()
+def _plan(site: Site, request: ClaimRequest) -> str:
+    """Return how the server would carry out a claim."""
+    mover, legacy = site.claims._mover, site.store.legacy_table(request.endpoint.source)
+    assert isinstance(mover, PostgresqlMover)
+    statement = mover.statement(legacy, request, 1)
+    with writing(site.engine) as connection:
+        connection.execute(mover.settings(request))
+        compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})
+        rows = connection.execute(text(f"EXPLAIN {compiled}".replace(":", r"\:")))
+        return "\n".join(row[0] for row in rows)
+
+
+def _fill(site: Site, count: int) -> list[str]:
+    """Fill the table with invented rows, due within five days; return their ids."""
     what = Invention(
         endpoint="Sales.Orders",
-        count=5000,
+        count=count,
         due_from=NOW,
         due_until=NOW + timedelta(days=5),
-        destinations=("Billing",),
+        destinations=("Billing", "Shipping"),
     )
-    insert_rows(site.engine, site.source, invent(what))
-    request = site.request(endpoint, lease, cursor=site.claim(endpoint, lease).cursor)
-    mover, legacy = site.claims._mover, site.store.legacy_table(endpoint.source)
-    statement = mover.statement(legacy, request, 1)  # type: ignore[attr-defined]
-    with writing(site.engine) as connection:
-        connection.execute(mover._SETTINGS)  # type: ignore[attr-defined]
-        compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})
-        plan = "\n".join(
-            row[0] for row in connection.execute(text(f"EXPLAIN {compiled}".replace(":", r"\:")))
-        )
+    rows = list(invent(what))
+    insert_rows(site.engine, site.source, rows)
+    return [row.id for row in rows]
+
+
+@pytest.mark.parametrize("not_for", [(), ("Shipping", *(f"held {n}" for n in range(50)))])
+def test_claims_use_the_time_index_without_statistics(site: Site, not_for: tuple[str, ...]) -> None:
+    """A table nobody analysed is not read as a whole for every batch, whatever is held."""
+    endpoint, lease = site.create(), site.lease()
+    _fill(site, 5000)
+    claim = site.claim(endpoint, lease, not_for=not_for)
+    plan = _plan(site, site.request(endpoint, lease, cursor=claim.cursor, not_for=not_for))
     assert 'Index Scan using "Sales_Orders_TimeoutData_TimeIdx"' in plan
     assert "Seq Scan" not in plan
     assert "using timeout_open" in plan
+
+
+@pytest.mark.parametrize("is_analysed", [False, True])
+def test_claims_by_id_use_the_primary_key(site: Site, is_analysed: bool) -> None:
+    """A hundred ids are looked up, one by one, in a table of any size."""
+    endpoint, lease = site.create(), site.lease()
+    ids = _fill(site, 20_000)
+    if is_analysed:
+        site.execute(f"ANALYZE {site.quoted()}")
+    plan = _plan(site, site.request(endpoint, lease, only=ids[:100]))
+    assert 'Index Scan using "Sales_Orders_TimeoutData_pkey"' in plan
+    assert "TimeIdx" not in plan
+    assert "Seq Scan" not in plan
+    assert site.claim(endpoint, lease, only=ids[:100]).batch.size == 100

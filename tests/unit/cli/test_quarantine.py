@@ -106,6 +106,17 @@ def test_rows_are_tried_again(aside: Program) -> None:
     }
 
 
+def test_rows_of_a_dispatcher_go_back_into_their_table(aside: Program) -> None:
+    """There the dispatcher looks for them; the others wait for the next run as ever."""
+    aside("seed", "--endpoint", "Sales", "--count", "1")
+    aside.change("UPDATE migrator_batch SET mode = 'dispatch'")
+    ended = aside("quarantine", "retry", "--id", "id-1")
+    assert "1 of them are back in their tables" in ended.err
+    assert aside.rows("SELECT count(*) FROM migrator_batch WHERE lane = 0") == [(1,)]
+    assert aside.rows(STATES) == [(None, 1), ("quarantined", 1), ("released", 1)]
+    assert aside.rows('SELECT count(*) FROM "Sales_TimeoutData"') == [(2,)]
+
+
 @pytest.mark.parametrize("to_file", [True, False])
 def test_rows_are_exported_whole(aside: Program, to_file: bool) -> None:
     """One document per line, the first names the form; nothing leaves the quarantine."""

@@ -1,0 +1,72 @@
+"""Which rows of a legacy table a claim asks for, as conditions on its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import ColumnElement
+from sqlalchemy.types import Uuid
+
+from migrator.ports import ClaimRequest
+from migrator.stores.legacy_table import EARLIEST, LegacyTable
+
+_NUL: Final = "\0"
+
+
+def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+    """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
+    found = [*_in_range(legacy, request)]
+    if request.only is not None:
+        found.append(legacy.table.c.Id.in_(ids_for(legacy, request.only)))
+    not_for = sorted(filter(is_storable, request.not_for))
+    if not_for:
+        destination = legacy.table.c.Destination
+        found.append(destination.is_(None) | destination.not_in(not_for))
+    return found
+
+
+def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
+    """Return how rows called *ids* would be found by the table's key; without those it cannot have.
+
+    A GUID may be written in any letter case. Where the key is text, the text itself counts, too.
+    """
+    is_guid = isinstance(legacy.table.c.Id.type, Uuid)
+    found: set[str] = set()
+    for each in ids:
+        guid = guid_text(each)
+        if guid is not None:
+            found.add(guid)
+        if not is_guid and is_storable(each):
+            found.add(each)
+    return sorted(found)
+
+
+def guid_text(text: str) -> str | None:
+    """Return a GUID as databases write it (lower case, hyphens), or None when *text* is none."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a database's text may be *text*: no NUL, and nothing that is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return _NUL not in text
+
+
+def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+    """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
+    due = legacy.table.c.Time
+    found = [
+        due <= request.due_until,
+        due >= EARLIEST if request.due_after is None else due > request.due_after,
+    ]
+    if request.cursor is not None:
+        found.append(due >= request.cursor.due_at)
+    return found
