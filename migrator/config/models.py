@@ -182,9 +182,12 @@ class Dispatch(Section):
         default="error", min_length=1, description="queue for messages that fail for good"
     )
     critical_after: Annotated[Duration, SOME_TIME] = Field(
-        default=timedelta(minutes=2), description="outage after which it is critical"
+        default=timedelta(minutes=2), description="an outage that lasts longer is critical"
     )
-    on_critical: OnCritical = Field(default=OnCritical.KEEP_TRYING, description="what to do then")
+    on_critical: OnCritical = Field(
+        default=OnCritical.KEEP_TRYING,
+        description="after such an outage: keep trying, or end with exit code 4",
+    )
     remember: Annotated[Duration, SOME_TIME] = Field(
         default=timedelta(hours=1),
         description="how long a sent timeout is known, should its message be delivered again",
