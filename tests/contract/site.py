@@ -31,6 +31,7 @@ from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.upkeep import SqlUpkeep
 from migrator.ports import Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
+from migrator.stores.intake import SqlIntake
 from migrator.stores.legacy_table import build_source
 from migrator.stores.seeding import create_table
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore, default_table
@@ -88,6 +89,7 @@ class Site:
         options = SqlOptions(schema=self.schema, placements=self.placements)
         self.store = SqlStore(self.engine, self.tables, options)
         self.claims = SqlClaims(self.engine, self.tables, self.store)
+        self.intake = SqlIntake(self.engine, self.tables, self.store)
         self.ledger_id = self._identify()
         self.leases = SqlLeases(self.engine, self.tables, self.ledger_id)
         self.batches = SqlBatches(self.engine, self.tables)

@@ -11,11 +11,11 @@ from sqlalchemy import text
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
-from migrator.domain.timeouts import Lane
+from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.grants import grants
 from migrator.ledger.names import quoted
-from migrator.ports import ClaimRequest
+from migrator.ports import ClaimRequest, ClearSaga, HeldDestination, Lease, StoreEndpoint
 from migrator.stores.fencing import hold_lease
 from migrator.stores.legacy_table import parse_source
 from migrator.stores.moving import PostgresqlMover
@@ -165,12 +165,27 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
     limited.store.trial_claim(endpoint)
     lease = limited.lease()
     claim = limited.claim(endpoint, lease)
-    assert limited.claims.release(claim.batch, lease) == 3
+    assert limited.claims.give_back(claim.batch, [0], lease).size == 2
+    assert limited.claims.release(claim.batch, lease) == 2
+    assert limited.intake.apply(endpoint, [ClearSaga(saga_id=timeout_id(9))], lease).cleared == 0
+    _dispatch(limited, endpoint, lease)
     limited.books.progress()
     limited.upkeep.purge(before=NOW + timedelta(days=9999))
     limited.leases.surrender(lease)
     limited.engine.dispose()
     assert len(site.legacy_rows()) == 3
+
+
+def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
+    """Do with the ledger what a dispatcher does."""
+    held = HeldDestination(
+        destination="A", reason="", detail="", tries=1, since=NOW, next_try_at=NOW
+    )
+    assert site.dispatching.lane(endpoint) == FIRST_DISPATCHER_LANE
+    site.dispatching.hold(endpoint, held)
+    assert site.dispatching.held(endpoint) == [held]
+    site.dispatching.free(endpoint, ["A"])
+    assert site.dispatching.fold(lease, older_than=timedelta(0)) == 0
 
 
 @pytest.mark.parametrize("right", ["DELETE", "INSERT"])

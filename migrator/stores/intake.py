@@ -1,0 +1,168 @@
+"""Writing new timeouts into a legacy table, as the timeout manager's store satellite does.
+
+Rules of this file: each call is one local transaction, which begins by proving that the lane is
+still ours; every row is looked at before the first one is written. Source: reference
+``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by saga).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, delete, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, IntegrityError
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.domain.timeouts import NO_SAGA
+from migrator.errors import RowRefused, StoreError
+from migrator.ports import Applied, ClearSaga, Lease, NewTimeout, StoreEndpoint
+from migrator.stores.claims import LegacyTables
+from migrator.stores.fencing import hold_lease
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import in_ledger
+from migrator.stores.selection import guid_text, is_storable
+
+PERSISTENCE_VERSION: Final = "6.6.5.0"
+"""What the last persistence with a timeout table writes; informational (reference 1.3)."""
+DESTINATION_CHARS: Final = 200
+"""Size of the Destination column in the vendor's script (reference 1.2)."""
+_INSERTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
+_POSTGRESQL_SETTINGS: Final = text(
+    # ids and sagas are in an index; without statistics the planner may not believe that it helps
+    "SELECT set_config('enable_seqscan', 'off', true)"
+)
+
+
+class SqlIntake:
+    """Implements ``ports.Intake`` over one database."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
+        """Write into the *legacy* tables beside *ledger*, both in the database of *engine*.
+
+        Raises:
+            StoreError: This kind of database is not supported.
+        """
+        if engine.dialect.name not in _INSERTS:
+            raise StoreError(f"timeouts in a {engine.dialect.name} database are not supported")
+        self._engine = engine
+        self._ledger = ledger
+        self._legacy = legacy
+
+    def apply(
+        self, endpoint: StoreEndpoint, changes: Sequence[NewTimeout | ClearSaga], lease: Lease
+    ) -> Applied:
+        """Carry out *changes* in one transaction; see ``ports.Intake``.
+
+        Raises:
+            RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
+                column, or the zero saga was to be cleared. Nothing was changed.
+        """
+        stored = known = cleared = 0
+        if not changes:
+            return Applied(stored=stored, known=known, cleared=cleared)
+        legacy = self._legacy.legacy_table(endpoint.source)
+        steps = _steps(changes)
+        doing = f"storing timeouts in {legacy.source}"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            hold_lease(connection, self._ledger, lease)
+            if connection.dialect.name == "postgresql":
+                connection.execute(_POSTGRESQL_SETTINGS)
+            for rows, sagas in steps:
+                inserted = self._insert(connection, legacy, rows) if rows else 0
+                stored += inserted
+                known += len(rows) - inserted
+                cleared += _clear(connection, legacy, sagas) if sagas else 0
+        return Applied(stored=stored, known=known, cleared=cleared)
+
+    def _insert(
+        self, connection: Connection, legacy: LegacyTable, rows: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """Write rows that neither table nor ledger has; return how many.
+
+        The ledger is asked last: inserting waits for a claim that is just removing the row, and
+        only a statement that begins afterwards sees where the claim put it.
+        """
+        table = legacy.table
+        insert = _INSERTS[connection.dialect.name]
+        key = [table.c.Id]
+        statement = insert(table).on_conflict_do_nothing(index_elements=key).returning(*key)
+        try:
+            written = list(connection.scalars(statement, rows))
+        except (DataError, IntegrityError):
+            with translating(RowRefused, doing=f"a row for {legacy.source}"):
+                raise
+        known = delete(table).where(
+            table.c.Id.in_(written), in_ledger(legacy, self._ledger).is_not(None)
+        )
+        removed = connection.execute(known).rowcount if written else 0
+        return len(written) - removed
+
+
+def _clear(connection: Connection, legacy: LegacyTable, sagas: Sequence[str]) -> int:
+    table = legacy.table
+    return connection.execute(delete(table).where(table.c.SagaId.in_(sagas))).rowcount
+
+
+def _steps(
+    changes: Sequence[NewTimeout | ClearSaga],
+) -> list[tuple[list[dict[str, Any]], list[str]]]:
+    """Return what to do one after the other: rows to insert, or sagas to clear, in each step."""
+    found = []
+    for _, group in groupby(changes, key=type):
+        rows: list[dict[str, Any]] = []
+        sagas: list[str] = []
+        for change in group:
+            if isinstance(change, NewTimeout):
+                rows.append(_row(change))
+            else:
+                sagas.append(_saga(change))
+        found.append((rows, sagas))
+    return found
+
+
+def _row(new: NewTimeout) -> dict[str, Any]:
+    destination = new.destination
+    if destination is not None:
+        _demand_text("Destination", destination)
+        if len(destination) > DESTINATION_CHARS:
+            raise RowRefused(
+                f"a destination of {len(destination)} characters does not fit into a column of "
+                f"{DESTINATION_CHARS}"
+            )
+    _demand_text("Headers", new.headers_text)
+    return {
+        "Id": _guid("Id", new.id),
+        "Destination": destination,
+        "SagaId": _guid("SagaId", new.saga_id),
+        "State": new.body,
+        "Time": new.due_at,
+        "Headers": new.headers_text,
+        "PersistenceVersion": PERSISTENCE_VERSION,
+    }
+
+
+def _saga(clear: ClearSaga) -> str:
+    saga = _guid("SagaId", clear.saga_id)
+    if saga == NO_SAGA:
+        raise RowRefused("the zero saga id belongs to every timeout without a saga; not cleared")
+    return saga
+
+
+def _guid(column: str, value: str) -> str:
+    found = guid_text(value)
+    if found is None:
+        raise RowRefused(f"{column} is no GUID: {value[:50]!r}")
+    return found
+
+
+def _demand_text(column: str, value: str) -> None:
+    if not is_storable(value):
+        raise RowRefused(f"{column} holds a character that no database takes")
