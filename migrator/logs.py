@@ -32,7 +32,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "dispatcher_gave_up": "a dispatcher ended, because an outage lasted too long",
     "dispatcher_lost": "a dispatcher lost its lease; it is a standby now",
     "dispatcher_recovered": "a dispatcher works again after an outage",
-    "dispatcher_standby": "another process sends an endpoint's timeouts; this one waits to take over",
+    "dispatcher_standby": "another process is the dispatcher; this one waits to take over",
     "dispatcher_work_failed": "background work of a dispatcher failed as its link went away",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "error_queue_missing": "the error queue does not exist; a failed message stays where it is",

@@ -108,12 +108,12 @@ class RabbitDestinations:
     def _look(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
         try:
             if not name or (admin.queue(name) is None and not admin.has_exchange(name)):
-                return _unknown(name)
+                return unknown(name)
             if self._is_conventional(admin, name):
                 return self._conventional(admin, name)
             return self._direct(admin, name)
         except EntityLocked as exc:
-            return _unbound(name, f"its queue is exclusive to another connection ({exc})")
+            return unbound(name, f"its queue is exclusive to another connection ({exc})")
 
     def _is_conventional(self, admin: AdminSession, name: QueueName) -> bool:
         if self._rules.topology is Topology.AUTO:
@@ -122,16 +122,16 @@ class RabbitDestinations:
 
     def _conventional(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
         if not admin.has_exchange(name):
-            return _unbound(name, "the queue exists, but the exchange that leads to it does not")
+            return unbound(name, "the queue exists, but the exchange that leads to it does not")
         if admin.queue(name) is None:
-            return _unbound(name, "the exchange exists, but no queue of that name")
-        if self._leads_nowhere(name):
-            return _unbound(name, "its exchange does not lead to its queue")
+            return unbound(name, "the exchange exists, but no queue of that name")
+        if leads_nowhere(self._find_bindings, name):
+            return unbound(name, "its exchange does not lead to its queue")
         return self._bound(admin, name, to_queue=False)
 
     def _direct(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
         if admin.queue(name) is None:
-            return _unknown(name)
+            return unknown(name)
         return self._bound(admin, name, to_queue=True)
 
     def _bound(self, admin: AdminSession, name: QueueName, *, to_queue: bool) -> Unreachable | None:
@@ -143,14 +143,14 @@ class RabbitDestinations:
         )
         if not self._rules.bind:
             missing = self._is_missing(binding)
-            return _unbound(name, "nothing binds it to the delays") if missing else None
+            return unbound(name, "nothing binds it to the delays") if missing else None
         bind = admin.bind_queue if to_queue else admin.bind_exchange
         try:
             bind(binding.source, binding.target, binding.key)
         except AccessRefused as exc:
-            return _unbound(name, f"it may not be bound to the delays: {exc}")
+            return unbound(name, f"it may not be bound to the delays: {exc}")
         except EntityAbsent:
-            return _unknown(name)  # deleted since we looked
+            return unknown(name)  # deleted since we looked
         return None
 
     def _is_missing(self, wanted: BindingSpec) -> bool:
@@ -161,29 +161,32 @@ class RabbitDestinations:
         """
         return self._find_bindings is not None and wanted not in self._find_bindings(wanted.source)
 
-    def _leads_nowhere(self, exchange: QueueName) -> bool:
-        """Return whether the API knows that an endpoint's exchange misses its queue.
 
-        A courtesy that no other tool offers, so an API that does not answer changes nothing.
-        """
-        if self._find_bindings is None:
-            return False
-        try:
-            found = tuple(self._find_bindings(exchange))
-        except TargetError as exc:
-            _log.info(
-                "the management API did not tell where an exchange leads",
-                extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
-            )
-            return False
-        return not any(b.target_is_queue and b.target == exchange for b in found)
+def leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
+    """Return whether the API knows that an endpoint's exchange misses its queue.
+
+    A courtesy that no other tool offers, so an API that does not answer changes nothing.
+    """
+    if find_bindings is None:
+        return False
+    try:
+        found = tuple(find_bindings(exchange))
+    except TargetError as exc:
+        _log.info(
+            "the management API did not tell where an exchange leads",
+            extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
+        )
+        return False
+    return not any(b.target_is_queue and b.target == exchange for b in found)
 
 
-def _unknown(name: QueueName) -> Unreachable:
+def unknown(name: QueueName) -> Unreachable:
+    """Return that the broker has no such queue."""
     return Unreachable(
         reason=Reason.DESTINATION_UNKNOWN, detail=f"the broker has no queue {name!r}"
     )
 
 
-def _unbound(name: QueueName, detail: str) -> Unreachable:
+def unbound(name: QueueName, detail: str) -> Unreachable:
+    """Return that messages for *name* would not find its queue."""
     return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from migrator.domain.envelopes import Envelope
 from migrator.domain.timeouts import NativeMessage
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
@@ -74,26 +75,38 @@ def encode_table(table: HeaderTable) -> bytes:
     return _UINT32.pack(len(payload)) + payload
 
 
-def encode_properties(message: NativeMessage, *, app_id: str, headers: HeaderTable) -> bytes:
+def encode_envelope(message: Envelope) -> bytes:
+    """Return the flags and properties of *message*: byte for byte those it was copied from."""
+    if message.raw_properties is not None:
+        return message.raw_properties
+    return encode_properties(message, app_id=None, headers=message.headers)
+
+
+def encode_properties(
+    message: NativeMessage | Envelope, *, app_id: str | None, headers: HeaderTable
+) -> bytes:
     """Return the flags and properties of *message*, with *headers* in place of its own."""
-    flags = _CONTENT_TYPE | _HEADERS | _DELIVERY_MODE | _MESSAGE_ID | _APP_ID
-    pieces = [
-        b"",  # the flags, once they are known
-        _key(message.content_type),
-        encode_table(headers),
-        b"\x02" if message.is_persistent else b"\x01",
-    ]
+    flags = _HEADERS | _DELIVERY_MODE
+    pieces = [b""]  # the flags, once they are known
+    if message.content_type is not None:
+        flags |= _CONTENT_TYPE
+        pieces.append(_key(message.content_type))
+    pieces += (encode_table(headers), b"\x02" if message.is_persistent else b"\x01")
     if message.correlation_id is not None:
         flags |= _CORRELATION_ID
         pieces.append(short_string(message.correlation_id))
     if message.reply_to is not None:
         flags |= _REPLY_TO
         pieces.append(_key(message.reply_to))
-    pieces.append(short_string(message.message_id))
+    if message.message_id is not None:
+        flags |= _MESSAGE_ID
+        pieces.append(short_string(message.message_id))
     if message.type is not None:
         flags |= _TYPE
         pieces.append(_key(message.type))
-    pieces.append(short_string(app_id))
+    if app_id is not None:
+        flags |= _APP_ID
+        pieces.append(short_string(app_id))
     pieces[0] = _FLAGS.pack(flags)
     return b"".join(pieces)
 
@@ -149,6 +162,23 @@ def encode_publish(
     return pieces
 
 
+def whole_content_header(data: bytes) -> tuple[int, int, int, bytes] | None:
+    """Return the content header frame at the start of *data*, undecoded.
+
+    Returns:
+        Bytes of the frame, channel, bytes of the body, and flags with properties; None when the
+        frame is of another kind, or not whole yet: then it is pika's to judge.
+    """
+    if data[:1] != b"\x02" or len(data) < _FRAME.size:
+        return None
+    _, channel, size = _FRAME.unpack_from(data)
+    end = _FRAME.size + size
+    if len(data) <= end or data[end] != _END[0] or size < _CONTENT.size:
+        return None
+    _, _, body_bytes = _CONTENT.unpack_from(data, _FRAME.size)
+    return end + 1, channel, body_bytes, bytes(data[_FRAME.size + _CONTENT.size : end])
+
+
 def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
     """Return what a content header frame at the start of *data* says, its header table skipped.
 
@@ -156,22 +186,19 @@ def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
         Bytes of the frame, channel, bytes of the body, and the ``app-id``; None when the frame is
         of another kind, not whole yet, or not as expected: then it is pika's to judge.
     """
-    if data[:1] != b"\x02" or len(data) < _FRAME.size:
+    found = whole_content_header(data)
+    if found is None:
         return None
-    _, channel, size = _FRAME.unpack_from(data)
-    end = _FRAME.size + size
-    if len(data) <= end or data[end] != _END[0]:
-        return None
+    end, channel, body_bytes, properties = found
     try:
-        _, _, body_bytes = _CONTENT.unpack_from(data, _FRAME.size)
-        app_id = _read_app_id(data, _FRAME.size + _CONTENT.size)
+        return end, channel, body_bytes, _read_app_id(properties)
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
-    return end + 1, channel, body_bytes, app_id
 
 
-def _read_app_id(data: bytes, at: int) -> str | None:
+def _read_app_id(data: bytes) -> str | None:
     """Walk over the properties that come before ``app-id``, in the order of their flags."""
+    at = 0
     (flags,) = _FLAGS.unpack_from(data, at)
     at += _FLAGS.size
     if not flags & _APP_ID:

@@ -5,12 +5,15 @@ Public, because operators write policies and permissions for them. Source: desig
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import Lane
 
 PREFIX: Final = "migrator."
+_NAME_BYTES: Final = 255
+_DIGEST_CHARS: Final = 16
 
 
 def entry_exchange(version: DelaysVersion, level: int) -> str:
@@ -45,3 +48,17 @@ def guard_queue(ledger_id: str, lane: Lane) -> str:
 def receipt_value(ledger_id: str, lane: Lane) -> str:
     """Return the header value by which the router tells this lane's receipts."""
     return f"receipt.{ledger_id}.{lane}"
+
+
+def retry_queue(queue: str, delay_s: int) -> str:
+    """Return the queue in which a failed message of *queue* waits for *delay_s* seconds.
+
+    A name that would be too long for the broker is cut, and told from others by a hash.
+    """
+    name = f"{PREFIX}retry.{queue}.{delay_s}"
+    if len(name.encode()) <= _NAME_BYTES:
+        return name
+    digest = hashlib.sha256(queue.encode()).hexdigest()[:_DIGEST_CHARS]
+    room = _NAME_BYTES - len(f"{PREFIX}retry..{digest}.{delay_s}".encode())
+    kept = queue.encode()[:room].decode(errors="ignore")
+    return f"{PREFIX}retry.{kept}.{digest}.{delay_s}"

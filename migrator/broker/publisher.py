@@ -18,7 +18,8 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +32,9 @@ from migrator.domain.marks import ForeignMark, Pass, parse_mark
 from migrator.domain.routing import parse_routing_key
 from migrator.errors import TargetUnavailable
 from migrator.ports import Settled
+
+IdentityOfReturned = Callable[[Any, Any], Hashable]
+"""From method and properties of a returned message to what its parcel is known by."""
 
 RECEIPT_INDEX: Final = -1
 """Stands for the receipt among the row indexes of a pass."""
@@ -59,6 +63,8 @@ class Parcel:
     routing_key: str
     properties: bytes
     body: bytes
+    identity: Hashable = None
+    """What a returned message is known by; None: its pass and row index, by its mark."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,9 +79,20 @@ class _Target:
 class Publisher:
     """The publishing channel of one lane."""
 
-    def __init__(self, wire: Wire, limits: WindowLimits) -> None:
-        """Open a channel with confirms on *wire*."""
+    def __init__(
+        self,
+        wire: Wire,
+        limits: WindowLimits,
+        *,
+        identity_of_returned: IdentityOfReturned | None = None,
+    ) -> None:
+        """Open a channel with confirms on *wire*.
+
+        *identity_of_returned* reads a returned message's identity where parcels carry one of
+        their own; else it is the mark's.
+        """
         self._wire = wire
+        self._identity_of_returned = identity_of_returned or _by_mark
         self._limits = limits
         self._channel = wire.channel()
         self._channel.add_on_return_callback(self._on_return)
@@ -86,9 +103,9 @@ class Publisher:
         self._frame_max_bytes = wire.frame_max_bytes
         self._sent_tag = 0
         self._lowest_tag = 1
-        self._waiting: dict[int, tuple[_Target, int, int]] = {}
+        self._waiting: dict[int, tuple[_Target, int, int, Hashable]] = {}
         self._waiting_bytes = 0
-        self._returned: set[tuple[Pass, int]] = set()
+        self._returned: Counter[Hashable] = Counter()
         self._is_trusted = True
         self._answers = 0
         self._bytes_out = 0
@@ -145,7 +162,12 @@ class Publisher:
         self._wire.send(_joined(pieces))
         for parcel in drawn:
             self._sent_tag += 1
-            self._waiting[self._sent_tag] = (target, parcel.row_index, len(parcel.body))
+            self._waiting[self._sent_tag] = (
+                target,
+                parcel.row_index,
+                len(parcel.body),
+                parcel.identity,
+            )
             self._waiting_bytes += len(parcel.body)
         self._bytes_out += sum(map(len, pieces))
         target.unanswered += len(drawn)
@@ -192,11 +214,10 @@ class Publisher:
         found = self._waiting.pop(tag, None)
         if found is None:
             return
-        target, row_index, size = found
+        target, row_index, size, identity = found
         self._waiting_bytes -= size
         target.unanswered -= 1
-        if self._returned and (target.batch_pass, row_index) in self._returned:
-            self._returned.discard((target.batch_pass, row_index))
+        if self._returned and self._was_returned(identity or (target.batch_pass, row_index)):
             target.settled.returned.add(row_index)
         elif is_ack:
             target.settled.confirmed.add(row_index)
@@ -207,16 +228,29 @@ class Publisher:
             self._distrust(f"exchange {method.exchange} leads to no queue any more")
             return
         try:
-            mark = parse_mark(properties.app_id)
+            identity = self._identity_of_returned(method, properties)
         except (ForeignMark, *PIKA_FAILURES) as exc:
             self._distrust(f"the broker returned what we never sent: {exc}")
             return
-        index = RECEIPT_INDEX if mark.row_index is None else mark.row_index
-        self._returned.add((mark.batch_pass, index))
+        self._returned[identity] += 1
+
+    def _was_returned(self, identity: Hashable) -> bool:
+        """Take one returned message of that identity off the list, if there is one."""
+        if identity not in self._returned:
+            return False
+        self._returned[identity] -= 1
+        if not self._returned[identity]:
+            del self._returned[identity]
+        return True
 
     def _distrust(self, reason: str) -> None:
         self._is_trusted = False
         self._wire.pump.fail(TargetUnavailable(reason))
+
+
+def _by_mark(_method: Any, properties: Any) -> Hashable:
+    mark = parse_mark(properties.app_id)
+    return mark.batch_pass, RECEIPT_INDEX if mark.row_index is None else mark.row_index
 
 
 def _has_delay(routing_key: str) -> bool:

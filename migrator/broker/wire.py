@@ -30,7 +30,8 @@ from migrator.broker.connection import (
     opening_error,
     pika_parameters,
 )
-from migrator.broker.frames import read_content_header
+from migrator.broker.frames import read_content_header, whole_content_header
+from migrator.broker.properties import read_properties
 from migrator.errors import TargetError, TargetUnavailable
 
 _OPEN_TIMEOUT_S: Final = 20.0
@@ -65,6 +66,17 @@ class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no type
         """Close the socket without a farewell."""
         if self._transport is not None:
             self._terminate_stream(ConnectionClosedByClient(320, "abandoned"))
+
+
+class _ReadingConnection(_Connection):
+    """Reads all properties, by our own reader: those of strangers must not end a connection."""
+
+    def _read_frame(self) -> tuple[int, Any]:
+        found = whole_content_header(self._frame_buffer)
+        if found is None:
+            return SelectConnection._read_frame(self)  # type: ignore[no-any-return]  # pika ships no types
+        consumed, channel, body_bytes, properties = found
+        return consumed, Header(channel, body_bytes, read_properties(properties))
 
 
 class Pump:
@@ -163,8 +175,18 @@ def _nothing() -> None:
 class Wire:
     """One connection to the broker on a pump."""
 
-    def __init__(self, pump: Pump, settings: ConnectionSettings, name: str) -> None:
+    def __init__(
+        self,
+        pump: Pump,
+        settings: ConnectionSettings,
+        name: str,
+        *,
+        reads_properties: bool = False,
+    ) -> None:
         """Open the connection, waiting for it.
+
+        With *reads_properties*, messages come with ``properties.Properties``; else with nothing
+        but their ``app-id``.
 
         Raises:
             AccessRefused: Wrong user, password or virtual host.
@@ -176,7 +198,8 @@ class Wire:
         self._is_open = False
         self._is_closing = False
         pump.adopt(self)
-        self._connection = _Connection(
+        kind = _ReadingConnection if reads_properties else _Connection
+        self._connection = kind(
             pika_parameters(settings, name),
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_open_error,

@@ -19,7 +19,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
-from migrator.domain.timeouts import Lane
+from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Lease
@@ -89,7 +89,14 @@ class SqlLeases:
             connection.execute(update(table).where(*self._is_ours(lease)).values(self._free()))
 
     def orphaned_lanes(self) -> Sequence[Lane]:
-        """Return lanes with open batches and no living owner; see ``ports.Leases``."""
+        """Return lanes of hand-over with open batches and no living owner; see ``ports.Leases``.
+
+        What a dispatcher left waits for the next dispatcher: nobody else may send it.
+        """
+        return [lane for lane in self.abandoned_lanes() if lane < FIRST_DISPATCHER_LANE]
+
+    def abandoned_lanes(self) -> Sequence[Lane]:
+        """Return all lanes with open batches and no living owner, dispatchers' too, ascending."""
         lease, batch = self._tables.lease, self._tables.batch
         alive = select(lease.c.name).where(lease.c.owner.is_not(None), self._is_alive())
         lanes = select(batch.c.lane).where(batch.c.state.in_(OPEN)).distinct()
@@ -104,11 +111,15 @@ class SqlLeases:
         return retrying(work)
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Return lanes with open batches, whoever holds them; see ``ports.Leases``."""
+        """Return lanes of hand-over with open batches, whoever has them; see ``ports.Leases``."""
         batch = self._tables.batch
         query = (
             select(batch.c.lane)
-            .where(batch.c.state.in_(OPEN), batch.c.source.in_(sources))
+            .where(
+                batch.c.state.in_(OPEN),
+                batch.c.source.in_(sources),
+                batch.c.lane < FIRST_DISPATCHER_LANE,
+            )
             .distinct()
         )
 
@@ -120,7 +131,10 @@ class SqlLeases:
         return retrying(work)
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
-        """Return every lane whose lease is running, with its owner; see ``ports.Leases``."""
+        """Return every lane whose lease is running, with its owner; see ``ports.Leases``.
+
+        Dispatchers' lanes, too: a dead owner's lease may be ended whatever the lane was for.
+        """
         table = self._tables.lease
         query = select(table.c.name, table.c.owner).where(
             table.c.owner.is_not(None), self._is_alive()
@@ -131,6 +145,22 @@ class SqlLeases:
             with translating(LedgerError, doing=doing), reading(self._engine) as connection:
                 rows = connection.execute(query).all()
             return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
+
+        return retrying(work)
+
+    def owner_of(self, lane: Lane) -> str | None:
+        """Return who holds *lane* now; see ``ports.Leases``."""
+        table = self._tables.lease
+        query = select(table.c.owner).where(
+            table.c.name == self._tables.lease_name(lane),
+            table.c.owner.is_not(None),
+            self._is_alive(),
+        )
+
+        def work() -> str | None:
+            doing = f"looking at lane {lane}"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                return connection.scalar(query)
 
         return retrying(work)
 

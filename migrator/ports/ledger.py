@@ -56,6 +56,10 @@ class Leases(Protocol):
         """Return every lane whose lease is running, with its owner."""
         ...
 
+    def owner_of(self, lane: Lane) -> str | None:
+        """Return who holds *lane* now; None: nobody."""
+        ...
+
     def evict(self, lane: Lane, owner: str) -> None:
         """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
         ...
