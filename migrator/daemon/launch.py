@@ -7,17 +7,21 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 
+from migrator.config.models import OnCritical
+from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.lanes import LaneThread, OpenedLane, Stop
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.owner import current_owner, is_surely_dead
-from migrator.daemon.service import Schedule, Service
+from migrator.daemon.service import Schedule, Service, Worker
 from migrator.domain.timeouts import RunId
+from migrator.engine.dispatcher.session import DispatcherParts, DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.lane import LaneParts, LaneSession
 from migrator.errors import ExitCode
-from migrator.ports import Link, StoreEndpoint, T
-from migrator.wiring import App
+from migrator.ports import Link, SatelliteLink, StoreEndpoint, T
+from migrator.wiring import App, DispatcherPlan, DispatcherWiring
 
 _SWITCH_S = 0.001
 """A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that
@@ -53,21 +57,64 @@ def run(
         once=once,
     )
     with ExitStack() as pools:
-        lanes = [
-            LaneThread(
-                f"lane-worker-{number}",
-                leases=app.leases,
-                keeper=keeper,
-                open_lane=_LaneOpener(app, runs, pools, stop),
-                is_surely_dead=is_surely_dead,
-                stop=stop,
-                once=once,
-                patience_s=PATIENCE_S,
-                sources=[endpoint.source for endpoint in endpoints],
-            )
-            for number in range(app.plan.lanes)
+        workers: list[Worker] = [
+            *_lanes(app, runs, keeper, stop, pools, once=once),
+            *_dispatchers(app, runs, keeper, stop, pools, once=once),
         ]
-        return service.run(runs, lanes, watch=watch)
+        return service.run(runs, workers, watch=watch)
+
+
+Runs = Sequence[tuple[StoreEndpoint, RunId]]
+
+
+def _lanes(
+    app: App, runs: Runs, keeper: LeaseKeeper, stop: Stop, pools: ExitStack, *, once: bool
+) -> Sequence[LaneThread]:
+    """Return the threads that move rows into the native delays; none when no endpoint wants it."""
+    moved = DispatcherWiring(app).moved([endpoint for endpoint, _ in runs])
+    if not moved:
+        return ()
+    runs = [(endpoint, run) for endpoint, run in runs if endpoint in moved]
+    return [
+        LaneThread(
+            f"lane-worker-{number}",
+            leases=app.leases,
+            keeper=keeper,
+            open_lane=_LaneOpener(app, runs, pools, stop),
+            is_surely_dead=is_surely_dead,
+            stop=stop,
+            once=once,
+            patience_s=PATIENCE_S,
+            sources=[endpoint.source for endpoint in moved],
+        )
+        for number in range(app.plan.lanes)
+    ]
+
+
+def _dispatchers(
+    app: App, runs: Runs, keeper: LeaseKeeper, stop: Stop, pools: ExitStack, *, once: bool
+) -> Sequence[DispatcherThread]:
+    """Return one thread for each endpoint whose timeouts we send ourselves."""
+    wiring, given = DispatcherWiring(app), app.settings.dispatch
+    run_of = {endpoint.source: run for endpoint, run in runs}
+    return [
+        DispatcherThread(
+            plan.endpoint.name,
+            find_lane=lambda plan=plan: wiring.dispatching.lane(plan.endpoint),  # type: ignore[misc]  # mypy cannot type a lambda's default
+            leases=app.leases,
+            keeper=keeper,
+            open_session=_DispatcherOpener(wiring, plan, run_of[plan.endpoint.source], pools, stop),
+            is_surely_dead=is_surely_dead,
+            outage=Outage(
+                critical_after=given.critical_after,
+                exits=given.on_critical is OnCritical.EXIT,
+                patience=timedelta(seconds=PATIENCE_S),
+            ),
+            stop=stop,
+            once=once,
+        )
+        for plan in wiring.plans([endpoint for endpoint, _ in runs])
+    ]
 
 
 def _tune_interpreter() -> None:
@@ -93,7 +140,7 @@ class _LaneOpener:
     def __init__(
         self,
         app: App,
-        runs: Sequence[tuple[StoreEndpoint, RunId]],
+        runs: Runs,
         pools: ExitStack,
         stop: Stop,
     ) -> None:
@@ -149,5 +196,49 @@ class _Opened:
 
     def close(self) -> None:
         """Close the link first: whatever the background still does, nothing more is sent."""
+        self._link.close()
+        self.session.close()
+
+
+class _DispatcherOpener:
+    """Opens sessions for one dispatcher; what it keeps outlives each of them."""
+
+    def __init__(
+        self,
+        wiring: DispatcherWiring,
+        plan: DispatcherPlan,
+        run: RunId,
+        pools: ExitStack,
+        stop: Stop,
+    ) -> None:
+        self._wiring = wiring
+        self._plan = plan
+        self._stop = stop
+        self._parts: DispatcherParts = wiring.parts(
+            plan, run, storing=_OneByOne(pools, "storing"), claiming=_OneByOne(pools, "dispatching")
+        )
+
+    def __call__(self, held: HeldLease) -> _OpenedDispatcher:
+        def guard() -> None:
+            self._stop.check()
+            held.check()
+
+        control_queue = self._wiring.existing_control_queue(self._plan)
+        link = self._wiring.open_link(self._plan, held.lease)
+        session = DispatcherSession(
+            self._parts, lease=held.lease, link=link, control_queue=control_queue, guard=guard
+        )
+        return _OpenedDispatcher(session, link)
+
+
+class _OpenedDispatcher:
+    """A dispatcher's session and its link."""
+
+    def __init__(self, session: DispatcherSession, link: SatelliteLink) -> None:
+        self.session = session
+        self._link = link
+
+    def close(self) -> None:
+        """Close the link first: what the background still does, nobody acknowledges."""
         self._link.close()
         self.session.close()

@@ -117,9 +117,7 @@ class Service:
         self._end_runs(endpoints, code)
         return code
 
-    def _exit_code(
-        self, endpoints: Sequence[StoreEndpoint], workers: Sequence[Worker]
-    ) -> ExitCode:
+    def _exit_code(self, endpoints: Sequence[StoreEndpoint], workers: Sequence[Worker]) -> ExitCode:
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
         if self._outstanding.doubtful(endpoints):

@@ -1,0 +1,280 @@
+"""One thread per dispatcher: wait for its lease, open a link, work; when something breaks, again.
+
+An endpoint has one active dispatcher. Whoever does not get the lease is a hot standby: it looks
+every second, and takes over when the lease ends or its owner is surely dead. By then the broker
+has closed a silent owner's connection, because the lease is longer than three heartbeats.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Protocol
+
+from migrator.daemon.lanes import Stop
+from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.domain.timeouts import EndpointName, Lane
+from migrator.engine.dispatcher.session import DispatcherSession
+from migrator.errors import Interrupted, LeaseLost, MigratorError
+from migrator.ports import Leases
+
+_log = logging.getLogger(__name__)
+
+_STANDBY_LOOK_S: Final = 1.0
+_FIRST_BACKOFF_S: Final = 0.5
+_MAX_BACKOFF_S: Final = 10.0
+_QUIET_S: Final = 1.5
+"""With ``once``: done after so long without anything to do; two polls fit in."""
+
+
+class OpenedDispatcher(Protocol):
+    """A session with its link; closing it closes both."""
+
+    session: DispatcherSession
+
+    def close(self) -> None:
+        """End the session and its link; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """What an outage means."""
+
+    critical_after: timedelta
+    exits: bool
+    """The process ends once an outage is critical."""
+    patience: timedelta
+    """With ``once``: give up after failing for so long."""
+
+
+class DispatcherThread:
+    """Is the dispatcher of one endpoint, or waits to be."""
+
+    def __init__(
+        self,
+        endpoint: EndpointName,
+        *,
+        find_lane: Callable[[], Lane],
+        leases: Leases,
+        keeper: LeaseKeeper,
+        open_session: Callable[[HeldLease], OpenedDispatcher],
+        is_surely_dead: Callable[[str], bool],
+        outage: Outage,
+        stop: Stop,
+        once: bool,
+    ) -> None:
+        """Prepare a thread; ``start`` lets it run."""
+        self.failure: MigratorError | None = None
+        """Why the thread ended early; None when it ended well."""
+        self.crash: BaseException | None = None
+        self.wake = threading.Event()
+        """Set by the schedule; a dispatcher has a clock of its own."""
+        self._endpoint = endpoint
+        self._find_lane = find_lane
+        self._leases = leases
+        self._keeper = keeper
+        self._open_session = open_session
+        self._is_surely_dead = is_surely_dead
+        self._outage = outage
+        self._stop = stop
+        self._once = once
+        self._failures = 0
+        self._failing_since_s = 0.0
+        self._is_critical = False
+        self._leader: str | None = None
+        name = f"dispatcher-{endpoint}"
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Let the thread run."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; return whether it ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ── the thread ──────────────────────────────────────────────────────────────────────────
+
+    def _guard(self) -> None:
+        try:
+            self._run()
+        except BaseException as exc:
+            self.crash = exc
+            _log.critical(
+                "a dispatcher crashed",
+                extra={"action": "dispatcher_crashed", "endpoint": self._endpoint},
+                exc_info=True,
+            )
+            self._stop.draining.set()
+
+    def _run(self) -> None:
+        while not self._stop.draining.is_set():
+            try:
+                with self._the_lane() as held:
+                    if held is None or self._work(held):
+                        return
+            except LeaseLost as exc:
+                _log.warning(
+                    "the dispatcher's lease was lost; it is a standby now",
+                    extra={
+                        "action": "dispatcher_lost",
+                        "endpoint": self._endpoint,
+                        "error": str(exc),
+                    },
+                )
+                self._stop.draining.wait(_FIRST_BACKOFF_S)
+            except Interrupted:
+                return
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return
+
+    def _work(self, held: HeldLease) -> bool:
+        """Dispatch over as many links as it takes; True when all is done, or told to stop.
+
+        The lease is kept while a link is down: whoever took it over would send again what this
+        process knows to be sent.
+        """
+        while not self._stop.draining.is_set():
+            try:
+                self._one_session(held)
+            except (LeaseLost, Interrupted):
+                raise
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return True
+                held.check()
+            else:
+                return True
+        return True
+
+    def _one_session(self, held: HeldLease) -> None:
+        opened = self._open_session(held)
+        session = opened.session
+        held.doing = lambda: session.doing
+        try:
+            session.start()
+            while True:
+                draining = self._stop.draining.is_set()
+                is_busy = session.turn(may_take=not draining)
+                if session.has_polled:
+                    self._went_well()
+                if draining and not is_busy:
+                    return
+                if self._once and session.has_polled and session.is_idle_for(_QUIET_S):
+                    return
+        finally:
+            opened.close()
+
+    @contextmanager
+    def _the_lane(self) -> Iterator[HeldLease | None]:
+        """Hold the endpoint's lane, waiting for it as a standby; None when told to stop first."""
+        lane = self._find_lane()
+        held = self._acquired(lane)
+        try:
+            yield held
+        finally:
+            if held is not None:
+                self._keeper.surrender(held)
+
+    def _acquired(self, lane: Lane) -> HeldLease | None:
+        while not self._stop.draining.is_set():
+            owner = self._leases.owner_of(lane)
+            if owner is not None and self._is_surely_dead(owner):
+                self._leases.evict(lane, owner)
+            elif owner is not None:
+                self._tell_standby(owner)
+            held = self._keeper.acquire(lane, doing=lambda: "starting")
+            if held is not None:
+                self._leader = None
+                _log.info(
+                    "this process is the endpoint's dispatcher",
+                    extra={"action": "dispatcher_active", "endpoint": self._endpoint},
+                )
+                return held
+            self._stop.draining.wait(_STANDBY_LOOK_S)
+        return None
+
+    def _tell_standby(self, owner: str) -> None:
+        if owner == self._leader:
+            return
+        self._leader = owner
+        _log.info(
+            "another process is the endpoint's dispatcher; this one is a hot standby",
+            extra={"action": "dispatcher_standby", "endpoint": self._endpoint, "owner": owner},
+        )
+
+    # ── trouble ─────────────────────────────────────────────────────────────────────────────
+
+    def _went_well(self) -> None:
+        if self._failures:
+            _log.info(
+                "the dispatcher works again",
+                extra={
+                    "action": "dispatcher_recovered",
+                    "endpoint": self._endpoint,
+                    "after_s": round(time.monotonic() - self._failing_since_s, 1),
+                },
+            )
+        self._failures = 0
+        self._is_critical = False
+
+    def _may_go_on(self, exc: MigratorError) -> bool:
+        """Wait a little after a failure; after too many of them, do what was chosen."""
+        now_s = time.monotonic()
+        if not self._failures:
+            self._failing_since_s = now_s
+        self._failures += 1
+        failing_s = now_s - self._failing_since_s
+        if self._once and failing_s > self._outage.patience.total_seconds():
+            return self._give_up("the dispatcher keeps failing; giving up", exc)
+        if failing_s > self._outage.critical_after.total_seconds() and not self._is_critical:
+            self._is_critical = True
+            _log.error(
+                "the dispatcher has not worked for too long; nothing is lost, all is late",
+                extra={
+                    "action": "dispatcher_critical",
+                    "endpoint": self._endpoint,
+                    "error": str(exc),
+                    "failing_s": round(failing_s, 1),
+                },
+            )
+        if self._is_critical and self._outage.exits:
+            return self._give_up("ending, as dispatch.on_critical says", exc)
+        self._pause(exc)
+        return True
+
+    def _pause(self, exc: MigratorError) -> None:
+        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
+        backoff_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        _log.warning(
+            "the dispatcher is degraded; it begins again after a pause",
+            extra={
+                "action": "dispatcher_degraded",
+                "endpoint": self._endpoint,
+                "error": str(exc),
+                "retry_in_s": round(backoff_s, 2),
+            },
+        )
+        self._stop.draining.wait(backoff_s)
+
+    def _give_up(self, text: str, exc: MigratorError) -> bool:
+        self.failure = exc
+        _log.error(
+            text,
+            extra={
+                "action": "dispatcher_gave_up",
+                "endpoint": self._endpoint,
+                "error": str(exc),
+            },
+        )
+        self._stop.draining.set()
+        return False

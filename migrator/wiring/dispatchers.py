@@ -1,0 +1,199 @@
+"""Assembling dispatchers: one per endpoint whose stored or new timeouts we send ourselves."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from migrator.broker.admin import admin_session
+from migrator.broker.names import retry_queue
+from migrator.broker.publisher import WindowLimits
+from migrator.broker.retries import declare_retry_queues
+from migrator.broker.routes import RabbitRoutes
+from migrator.broker.satellites import open_satellite_link
+from migrator.config.models import Endpoint, EndpointMode, NearDue
+from migrator.domain.satellites import dispatcher_queue, timeouts_queue
+from migrator.domain.timeouts import QueueName, RunId
+from migrator.engine.dispatcher.forward import Forwarding
+from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
+from migrator.engine.dispatcher.polling import Poller, PollRules
+from migrator.engine.dispatcher.session import DispatcherParts
+from migrator.engine.dispatcher.trouble import Recoverability
+from migrator.ledger.dispatching import SqlDispatching
+from migrator.ports import Background, Lease, SatelliteLink, StoreEndpoint
+from migrator.stores.intake import SqlIntake
+from migrator.wiring.app import App
+
+_CONSUMING: Final = frozenset({EndpointMode.DISPATCH, EndpointMode.FORWARD})
+_MOVING: Final = frozenset({EndpointMode.MIGRATE, EndpointMode.FORWARD})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherPlan:
+    """What one endpoint's dispatcher does, as plain values."""
+
+    endpoint: StoreEndpoint
+    mode: EndpointMode
+    queue: QueueName
+    """The endpoint's input queue."""
+    error_queue: str
+
+    @property
+    def timeouts_queue(self) -> QueueName | None:
+        """The queue whose messages are stored or forwarded; None: rows are sent, that is all."""
+        return timeouts_queue(self.queue) if self.mode in _CONSUMING else None
+
+    @property
+    def control_queue(self) -> QueueName | None:
+        """The queue of control messages, should it exist."""
+        return dispatcher_queue(self.queue) if self.mode in _CONSUMING else None
+
+
+class DispatcherWiring:
+    """Makes the parts of dispatchers; each part is made when it is first asked for."""
+
+    def __init__(self, app: App) -> None:
+        """Assemble from what *app* has."""
+        self._app = app
+
+    def moved(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[StoreEndpoint]:
+        """Return those of *endpoints* whose stored rows go into the native delays."""
+        return [each for each in endpoints if self._settings_of(each).mode in _MOVING]
+
+    def plans(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[DispatcherPlan]:
+        """Return what is to be dispatched for *endpoints*, one plan each, where anything is."""
+        near_due = self._app.settings.handover.near_due is NearDue.DISPATCH
+        return [
+            self._plan(each)
+            for each in endpoints
+            if self._settings_of(each).mode in _CONSUMING or near_due
+        ]
+
+    def _plan(self, endpoint: StoreEndpoint) -> DispatcherPlan:
+        given = self._settings_of(endpoint)
+        return DispatcherPlan(
+            endpoint=endpoint,
+            mode=given.mode,
+            queue=QueueName(given.input_queue),
+            error_queue=given.error_queue or self._app.settings.dispatch.error_queue,
+        )
+
+    def _settings_of(self, endpoint: StoreEndpoint) -> Endpoint:
+        for given in self._app.settings.endpoints:
+            if given.name == endpoint.name:
+                return given
+        return Endpoint(name=endpoint.name)
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def dispatching(self) -> SqlDispatching:
+        """What the ledger keeps for dispatchers."""
+        return SqlDispatching(self._app.engine, self._app.tables)
+
+    @cached_property
+    def routes(self) -> RabbitRoutes:
+        """How destinations are reached without a delay."""
+        app = self._app
+        find = app.management.bindings_from if app.management else None
+        topology = app.settings.broker.topology
+        return RabbitRoutes(app.connection, topology=topology, find_bindings=find)
+
+    def parts(
+        self, plan: DispatcherPlan, run: RunId, *, storing: Background, claiming: Background
+    ) -> DispatcherParts:
+        """Return what outlives the links of one dispatcher."""
+        app, given = self._app, self._app.settings.dispatch
+        poller = Poller(
+            endpoint=plan.endpoint,
+            run=run,
+            claims=app.claims,
+            batches=app.batches,
+            dispatching=self.dispatching,
+            routes=self.routes,
+            clock=app.clock,
+            rules=PollRules(
+                look_ahead=given.look_ahead,
+                max_rows=given.batch_size,
+                max_bytes=app.settings.handover.batch_bytes,
+                remember=given.remember,
+            ),
+            conversion=app.rules,
+            own_queue=plan.queue,
+            fault=app.fault,
+        )
+        return DispatcherParts(
+            poller=poller,
+            take_in=self._take_in(plan),
+            timeouts_queue=plan.timeouts_queue,
+            recoverability=Recoverability(
+                retry_queues=self._retry_queues(plan),
+                error_queue=plan.error_queue,
+                endpoint=str(plan.endpoint.name),
+                machine=socket.gethostname(),
+                host_id=uuid.uuid5(uuid.NAMESPACE_DNS, socket.gethostname()).hex,
+            ),
+            version=app.plan.delays,
+            clock=app.clock,
+            storing=storing,
+            claiming=claiming,
+            prefetch=given.prefetch,
+            poll_every=given.poll_interval,
+            fault=app.fault,
+        )
+
+    def _take_in(self, plan: DispatcherPlan) -> TakeIn | None:
+        app = self._app
+        if plan.timeouts_queue is None:
+            return None
+        intake = SqlIntake(app.engine, app.tables, app.store)
+        changes = Changes(intake, plan.endpoint, app.fault)
+        if plan.mode is EndpointMode.FORWARD:
+            return Forwarding(
+                changes=changes, destinations=app.destinations, clock=app.clock, rules=app.rules
+            )
+        return Storing(changes=changes, routes=self.routes, clock=app.clock, rules=app.rules)
+
+    # ── the broker ──────────────────────────────────────────────────────────────────────────
+
+    def open_link(self, plan: DispatcherPlan, lease: Lease) -> SatelliteLink:
+        """Declare the retry queues and connect.
+
+        Raises:
+            AccessRefused, EntityMismatch: A retry queue may not be declared, or differs.
+            TargetUnavailable: Nobody answers.
+        """
+        app, given = self._app, self._app.settings
+        if plan.timeouts_queue is not None:
+            with admin_session(app.connection, purpose="declare retry queues") as admin:
+                declare_retry_queues(admin, plan.timeouts_queue, self._retry_delays_s)
+        return open_satellite_link(
+            app.connection,
+            endpoint=str(plan.endpoint.name),
+            owner=lease.owner.split("/")[0],
+            limits=WindowLimits(
+                messages=given.handover.window,
+                body_bytes=given.handover.window_bytes,
+                confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
+            ),
+        )
+
+    def existing_control_queue(self, plan: DispatcherPlan) -> QueueName | None:
+        """Return the queue of control messages if there is one."""
+        if plan.control_queue is None:
+            return None
+        with admin_session(self._app.connection, purpose="look for control messages") as admin:
+            return None if admin.queue(plan.control_queue) is None else plan.control_queue
+
+    @property
+    def _retry_delays_s(self) -> Sequence[int]:
+        return [int(delay.total_seconds()) for delay in self._app.settings.dispatch.retry_delays]
+
+    def _retry_queues(self, plan: DispatcherPlan) -> Sequence[str]:
+        if plan.timeouts_queue is None:
+            return ()
+        return [retry_queue(plan.timeouts_queue, delay_s) for delay_s in self._retry_delays_s]
