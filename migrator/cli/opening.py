@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from migrator.broker.names import PREFIX
+from migrator.broker.names import retry_queue
 from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
 from migrator.domain.preview import EndpointPreview
+from migrator.domain.satellites import timeouts_queue
+from migrator.domain.timeouts import QueueName
 from migrator.engine.checks import MOVING, Choices, Context, Satellites
 from migrator.engine.claiming import Selection
 from migrator.engine.preview import survey
@@ -153,7 +155,9 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
             queue=endpoint.input_queue,
             error_queue=endpoint.error_queue or given.dispatch.error_queue,
             retry_queues=[
-                f"{PREFIX}retry.{endpoint.input_queue}.Timeouts.{int(delay.total_seconds())}"
+                retry_queue(
+                    timeouts_queue(QueueName(endpoint.input_queue)), int(delay.total_seconds())
+                )
                 for delay in given.dispatch.retry_delays
             ],
         )
