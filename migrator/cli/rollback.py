@@ -12,7 +12,7 @@ from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import RunId
-from migrator.engine.rollback import Rollback, RollbackScope, RolledBack
+from migrator.engine.rollback import Rollback, RollbackScope, RolledBack, dispatching
 from migrator.wiring import App
 
 EPILOG = """\b
@@ -80,11 +80,13 @@ def _forecast(app: App, scope: RollbackScope) -> RolledBack:
     lanes = {lane for lane, _ in busy}
     batches = [b for b in app.books.open_batches() if b.lane not in lanes and scope.covers(b)]
     released = [batch for batch in batches if batch.state in _RELEASED]
+    untouched = [batch for batch in batches if batch.state not in _RELEASED]
     return RolledBack(
         rows=sum(batch.size for batch in released),
         batches=[batch.id for batch in released],
         quarantined=0 if scope.run is not None else _in_quarantine(app, scope),
-        untouched=[batch.id for batch in batches if batch.state not in _RELEASED],
+        untouched=[batch.id for batch in untouched],
+        dispatching=dispatching(untouched),
         busy=busy,
     )
 
@@ -113,5 +115,8 @@ def _show(done: RolledBack, *, is_dry: bool, as_json: bool) -> None:
     if done.untouched:
         listed = ", ".join(map(str, done.untouched))
         say(f"batches {listed} may have reached the broker; `migrator run --once` settles them")
+    if done.dispatching:
+        listed = ", ".join(map(str, done.dispatching))
+        say(f"of these, {listed} want a dispatcher: leave the endpoint's mode as it was until then")
     for lane, owner in done.busy:
         say(f"lane {lane} was left alone: {owner} works on it; stop that first")

@@ -1,16 +1,18 @@
 """Give back what was claimed and not handed over: the rows return to the legacy table.
 
-Only batches of lanes that nobody works on are touched. A batch that may have reached the broker
-is left alone: what was handed over is brought back by recall, not here.
+Only batches of lanes that nobody works on are touched, lanes of dispatchers included. A batch that
+may have reached the broker is left alone: `run` settles it, and what was handed over is brought
+back by recall, not here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
-from migrator.domain.states import BatchState, Event
+from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, Lane, RunId
 from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
 
@@ -41,8 +43,23 @@ class RolledBack:
     """Rows of settled batches that were in quarantine, back in their tables."""
     untouched: Sequence[BatchId]
     """Batches that may have reached the broker: their lane's next owner settles them."""
+    dispatching: Sequence[BatchId]
+    """Those of *untouched* that only a dispatcher settles."""
     busy: Sequence[tuple[Lane, str]]
     """Lanes that somebody works on, with their owners; stop those first."""
+
+
+def dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
+    """Return those of *batches* that a dispatcher was sending."""
+    return [batch.id for batch in batches if batch.mode is Mode.DISPATCH]
+
+
+class AllLeases(Leases, Protocol):
+    """Lanes of hand-over and of dispatchers alike."""
+
+    def abandoned_lanes(self) -> Sequence[Lane]:
+        """Return lanes that have open batches and no living owner, ascending."""
+        ...
 
 
 class Rollback:
@@ -52,7 +69,7 @@ class Rollback:
         self,
         *,
         claims: Claims,
-        leases: Leases,
+        leases: AllLeases,
         batches: Batches,
         owner: str,
         lease_duration: timedelta,
@@ -74,10 +91,11 @@ class Rollback:
             StoreUnavailable: As above.
         """
         busy = self._leases.holders()
-        rows, done, untouched = 0, [], []
+        rows, done = 0, []
+        untouched: list[Batch] = []
         for batch, lease in self._batches_in(scope):
             if batch.state not in (BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED):
-                untouched.append(batch.id)
+                untouched.append(batch)
                 continue
             rows += batch.size if is_dry else self._release(batch, lease)
             done.append(batch.id)
@@ -85,12 +103,13 @@ class Rollback:
             rows=rows,
             batches=done,
             quarantined=0 if is_dry else self._release_quarantined(scope),
-            untouched=untouched,
+            untouched=[batch.id for batch in untouched],
+            dispatching=dispatching(untouched),
             busy=busy,
         )
 
     def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:
-        for lane in self._leases.orphaned_lanes():
+        for lane in self._leases.abandoned_lanes():
             lease = self._leases.acquire(lane, self._owner, self._duration)
             if lease is None:
                 continue  # taken since; it shows as busy the next time

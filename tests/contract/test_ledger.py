@@ -128,6 +128,23 @@ def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:
     assert site.leases.orphaned_lanes() == [1, 3]
 
 
+def test_dispatchers_lanes_are_left_to_dispatchers(site: Site) -> None:
+    """Hand-over neither adopts them nor waits for them; a rollback sees them, and so do people."""
+    endpoint = site.create(hours(2))
+    lane = site.dispatching.lane(endpoint)
+    for number in (lane, 1):
+        lease = site.lease(number, "dead")
+        site.claim(endpoint, lease, max_rows=1)
+    assert site.leases.holders() == [(1, "dead"), (lane, "dead")]
+    assert site.leases.owner_of(lane) == "dead"
+    assert site.leases.lanes_with_work([endpoint.source]) == [1]
+    for number in (lane, 1):
+        site.leases.evict(Lane(number), "dead")
+    assert site.leases.owner_of(lane) is None
+    assert site.leases.orphaned_lanes() == [1]
+    assert site.leases.abandoned_lanes() == [1, lane]
+
+
 # ── batches ─────────────────────────────────────────────────────────────────────────────────
 
 

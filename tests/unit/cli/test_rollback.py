@@ -99,6 +99,20 @@ def test_lanes_at_work_and_batches_at_the_broker_are_told(claimed: Program) -> N
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
 
 
+def test_a_dispatchers_rows_go_back_and_what_it_was_sending_is_told(claimed: Program) -> None:
+    """Hand-over would never look at its lane."""
+    claimed.change(
+        "UPDATE migrator_batch SET lane = 1000, mode = 'dispatch', state = 'publishing'",
+        "UPDATE migrator_lease SET name = 'lane.1000', serves = 'Sales_TimeoutData'",
+    )
+    for options in (["--dry-run"], ["--yes"]):
+        assert "of these, 1 want a dispatcher" in claimed("rollback", *options).err
+    claimed.change("UPDATE migrator_batch SET state = 'claimed'")
+    assert claimed("rollback", "--dry-run", "--json").document["rows"] == 10
+    assert claimed("rollback", "--yes", "--json").document["rows"] == 10
+    assert len(claimed.rows(ROWS)) == 20
+
+
 def test_a_dead_owner_of_this_machine_keeps_nothing(
     claimed: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
