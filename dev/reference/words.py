@@ -160,7 +160,8 @@ TABLES: Final[Mapping[str, str]] = {
     "ledger": "One row: whose ledger this is.",
     "run": "One row per endpoint each time `migrator run` started.",
     "batch": "Rows that are claimed and handed over together; they are the books and stay.",
-    "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`.",
+    "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`; what a "
+    "dispatcher sent, for `dispatch.remember`.",
     "lease": "Who owns which lane, and until when.",
     "held_destination": "Destinations a dispatcher could not reach; their rows wait in the store.",
     "event": "The audit trail of what operators did.",

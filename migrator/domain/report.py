@@ -36,6 +36,11 @@ class EndpointProgress:
         return self.count(BatchState.HANDED_OVER)
 
     @property
+    def dispatched(self) -> int:
+        """Sent to its destination when due, and confirmed."""
+        return self.count(BatchState.DISPATCHED)
+
+    @property
     def quarantined(self) -> int:
         """Kept aside with a reason."""
         return self.count(RowState.QUARANTINED)
@@ -81,6 +86,25 @@ class LaneStatus:
     is_alive: bool
     """Somebody has it, and the lease has not run out."""
     open_batches: int
+    serves: str | None = None
+    """The table whose dispatcher has this lane; None: a lane of hand-over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingDestination:
+    """A destination that a dispatcher could not reach; its rows wait in the store."""
+
+    endpoint: EndpointName
+    source: str
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A ``conversion.Reason`` code."""
+    detail: str
+    tries: int
+    """How often it was tried in vain."""
+    since: datetime
+    next_try_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +123,8 @@ class Progress:
     """How long ago the oldest batch that is not settled was claimed; None: none is open."""
     lanes: Sequence[LaneStatus]
     """Ascending."""
+    held: Sequence[WaitingDestination] = ()
+    """Sorted by endpoint and destination."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from migrator.domain.report import (
     Progress,
     QuarantineCount,
     RunSummary,
+    WaitingDestination,
 )
 from migrator.domain.states import OPEN, BatchState, Mode, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId
@@ -52,6 +53,7 @@ class SqlBooks:
                 doubtful=self._doubtful(connection),
                 oldest_open_age=self._oldest_open_age(connection, now),
                 lanes=self._lanes(connection, now),
+                held=self._held(connection),
             )
 
     def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
@@ -168,9 +170,27 @@ class SqlBooks:
                     renewed_at=row.renewed_at,
                     is_alive=row.owner is not None and row.until > now,
                     open_batches=opened.get(lane, 0),
+                    serves=row.serves,
                 )
             )
         return sorted(found, key=lambda status: status.lane)
+
+    def _held(self, connection: Connection) -> Sequence[WaitingDestination]:
+        table = self._tables.held_destination
+        found = [
+            WaitingDestination(
+                endpoint=EndpointName(row.endpoint),
+                source=row.source,
+                destination=row.destination,
+                reason=row.reason,
+                detail=row.detail,
+                tries=row.tries,
+                since=row.since,
+                next_try_at=row.next_try_at,
+            )
+            for row in connection.execute(select(table))
+        ]
+        return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Connection]:

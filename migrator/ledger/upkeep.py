@@ -21,7 +21,12 @@ Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
 _PURGE_ROWS: Final = 5000
 """Rows deleted per transaction."""
-_SETTLED: Final = (BatchState.HANDED_OVER, BatchState.RELEASED, BatchState.RECALLED)
+_SETTLED: Final = (
+    BatchState.HANDED_OVER,
+    BatchState.DISPATCHED,
+    BatchState.RELEASED,
+    BatchState.RECALLED,
+)
 _NOBODY: Final = 0
 """A token no lease ever has: whoever owns the lane adopts the batch."""
 

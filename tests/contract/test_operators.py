@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.report import QuarantineFilter
+from migrator.domain.report import QuarantineFilter, WaitingDestination
 from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import TimeoutId
+from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import LedgerError
-from migrator.ports import Batch, Lease, StoreEndpoint
-from tests.contract.site import LegacyRow, Site, hours, timeout_id
+from migrator.ports import Batch, HeldDestination, Lease, StoreEndpoint
+from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
 EVERYTHING = QuarantineFilter()
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
@@ -58,10 +59,49 @@ def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
     assert site.books.doubtful([endpoint]) == 0
 
 
+def test_progress_shows_what_dispatchers_do(site: Site) -> None:
+    """Their lanes name the table they serve, what they sent is counted, and what waits is told."""
+    endpoint = site.create(hours(3))
+    lease = site.lease(site.dispatching.lane(endpoint))
+    site.lease(0)
+    batch = site.claim(endpoint, lease, mode=Mode.DISPATCH, max_rows=2).batch
+    for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
+        batch = site.batches.advance(batch, event, lease)
+    held = HeldDestination(
+        destination="Büro",
+        reason="destination-unknown",
+        detail="no exchange",
+        tries=3,
+        since=NOW,
+        next_try_at=NOW + timedelta(seconds=20),
+    )
+    site.dispatching.hold(endpoint, held)
+    other = StoreEndpoint(name=EndpointName("Billing"), source="x")
+    site.dispatching.hold(other, replace(held, destination="A"))
+    progress = site.books.progress()
+    assert [(e.dispatched, e.in_flight, e.handed_over) for e in progress.endpoints] == [(2, 0, 0)]
+    assert [(lane.lane, lane.serves) for lane in progress.lanes] == [(0, None), (1000, site.source)]
+    assert [(h.endpoint, h.destination) for h in progress.held] == [
+        ("Billing", "A"),
+        ("Sales.Orders", "Büro"),
+    ]
+    assert progress.held[1] == WaitingDestination(
+        endpoint=endpoint.name,
+        source=site.source,
+        destination="Büro",
+        reason="destination-unknown",
+        detail="no exchange",
+        tries=3,
+        since=NOW,
+        next_try_at=NOW + timedelta(seconds=20),
+    )
+
+
 def test_an_empty_ledger_has_nothing_to_tell(site: Site) -> None:
     """Fresh is not broken."""
     progress = site.books.progress()
     assert (progress.endpoints, progress.doubtful, progress.lanes) == ([], [], [])
+    assert progress.held == []
     assert progress.oldest_open_age is None
 
 
@@ -194,3 +234,15 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
     assert site.upkeep.purge(before=FAR) == 6
     assert [row.state for row in site.ledger_rows()] == ["quarantined"]
     assert site.states() == {"handed_over": 7, "quarantined": 1}
+
+
+def test_purge_forgets_what_was_dispatched(site: Site) -> None:
+    """As folding does, and the counts stay."""
+    endpoint, lease = site.create(hours(2)), site.lease(1000)
+    batch = site.claim(endpoint, lease, mode=Mode.DISPATCH).batch
+    for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
+        batch = site.batches.advance(batch, event, lease)
+    assert site.upkeep.purge(before=FAR) == 2
+    assert site.states() == {"dispatched": 2}
+    assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 0
+    assert site.states() == {"dispatched": 2}
