@@ -28,7 +28,7 @@ from migrator.cli.session import (
     selection_options,
     session_of,
 )
-from migrator.cli.status import endpoint_documents, write_endpoints
+from migrator.cli.status import endpoint_documents, lane_name, write_endpoints
 from migrator.daemon.launch import run as launch
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
@@ -181,8 +181,14 @@ def progress_line(progress: Progress) -> str:
     done = sum(endpoint.handed_over for endpoint in progress.endpoints)
     flying = sum(endpoint.in_flight for endpoint in progress.endpoints)
     aside = sum(endpoint.quarantined for endpoint in progress.endpoints)
-    doing = ", ".join(f"lane {lane.lane}: {lane.doing}" for lane in progress.lanes if lane.is_alive)
-    return f"{done} handed over, {flying} in flight, {aside} in quarantine; {doing or 'idle'}"
+    sent = sum(endpoint.dispatched for endpoint in progress.endpoints)
+    doing = ", ".join(
+        f"{lane_name(lane)}: {lane.doing}" for lane in progress.lanes if lane.is_alive
+    )
+    counts = [f"{done} handed over", *([f"{sent} dispatched"] if sent else [])]
+    counts += [f"{flying} in flight", f"{aside} in quarantine"]
+    counts += [f"{len(progress.held)} destinations held"] if progress.held else []
+    return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
 def _summarise(app: App, code: ExitCode, session: Session) -> None:

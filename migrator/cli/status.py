@@ -14,7 +14,7 @@ from migrator.cli.opening import opened
 from migrator.cli.output import console, plain, write_json, write_table, write_text
 from migrator.cli.session import Json, session_of
 from migrator.config.quantities import parse_duration
-from migrator.domain.report import EndpointProgress, Progress
+from migrator.domain.report import EndpointProgress, LaneStatus, Progress
 from migrator.domain.states import BatchState, RowState
 from migrator.errors import ConfigError
 
@@ -88,10 +88,24 @@ def status_document(progress: Progress) -> dict[str, object]:
             }
             for d in progress.doubtful
         ],
+        "held": [
+            {
+                "endpoint": held.endpoint,
+                "source": held.source,
+                "destination": held.destination,
+                "reason": held.reason,
+                "detail": held.detail,
+                "tries": held.tries,
+                "since": held.since,
+                "next_try_at": held.next_try_at,
+            }
+            for held in progress.held
+        ],
         "oldest_open_age_s": progress.oldest_open_age,
         "lanes": [
             {
                 "lane": lane.lane,
+                "serves": lane.serves,
                 "owner": lane.owner,
                 "doing": lane.doing,
                 "is_alive": lane.is_alive,
@@ -112,6 +126,7 @@ def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[dict[str, 
             "claimed_total": sum(endpoint.rows.values()),
             "in_flight": endpoint.in_flight,
             "handed_over": endpoint.handed_over,
+            "dispatched": endpoint.dispatched,
             "quarantined": endpoint.quarantined,
             "doubtful": endpoint.doubtful,
             "released": endpoint.count(RowState.RELEASED),
@@ -123,15 +138,16 @@ def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[dict[str, 
 
 def write_endpoints(endpoints: Sequence[EndpointProgress]) -> None:
     """Write the counts of each endpoint as a table."""
-    columns = ("endpoint", "claimed", "in flight", "handed over", "quarantined", "doubtful")
+    columns = ("endpoint", "claimed", "in flight", "handed over", "dispatched")
     write_table(
-        columns,
+        (*columns, "quarantined", "doubtful"),
         (
             (
                 e.endpoint,
                 sum(e.rows.values()),
                 e.in_flight,
                 e.handed_over,
+                e.dispatched,
                 e.quarantined,
                 e.doubtful,
             )
@@ -148,14 +164,26 @@ def _write_tables(progress: Progress) -> None:
     if progress.doubtful:
         batches = [(str(d.batch), d.endpoint, d.size, d.since) for d in progress.doubtful]
         write_table(("doubtful batch", "endpoint", "rows", "since"), batches)
+    if progress.held:
+        held = [
+            (h.destination, h.endpoint, h.reason, h.tries, h.since, h.next_try_at)
+            for h in progress.held
+        ]
+        columns = ("held destination", "endpoint", "reason", "tries", "since", "next try")
+        write_table(columns, held)
     if progress.lanes:
         lanes = [
-            (f"lane {lane.lane}", lane.is_alive, lane.doing, lane.owner, lane.open_batches)
+            (lane_name(lane), lane.is_alive, lane.doing, lane.owner, lane.open_batches)
             for lane in progress.lanes
         ]
         write_table(("lane", "alive", "doing", "owner", "open batches"), lanes)
     for line in _remarks(progress):
         write_text(line)
+
+
+def lane_name(lane: LaneStatus) -> str:
+    """Return what people call *lane*: its number, or whose dispatcher has it."""
+    return f"lane {lane.lane}" if lane.serves is None else f"dispatcher {lane.serves}"
 
 
 def _remarks(progress: Progress) -> Iterator[str]:

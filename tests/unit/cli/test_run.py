@@ -166,6 +166,10 @@ def test_progress_that_cannot_be_read_stops_nothing(
 
 def test_progress_is_one_line(program: Program, launched: Launched) -> None:
     """What was done, what is under way, what needs a person, and who does what."""
-    from tests.unit.cli.test_status import PROGRESS
+    from tests.unit.cli.test_status import DISPATCHING, PROGRESS
 
     assert run.progress_line(PROGRESS) == "90 handed over, 6 in flight, 3 in quarantine; idle"
+    assert run.progress_line(DISPATCHING) == (
+        "0 handed over, 40 dispatched, 2 in flight, 0 in quarantine, 1 destinations held; "
+        "dispatcher public.Sales_TimeoutData: dispatching: 2 wait for their time"
+    )

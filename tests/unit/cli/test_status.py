@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from migrator.domain.report import (
     LaneStatus,
     Progress,
     QuarantineCount,
+    WaitingDestination,
 )
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import BatchId, EndpointName, Lane
@@ -56,6 +58,75 @@ PROGRESS = Progress(
 )
 
 
+DISPATCHING = replace(
+    PROGRESS,
+    endpoints=[EndpointProgress(endpoint=SALES, rows={"dispatched": 40, "publishing": 2})],
+    quarantine=[],
+    doubtful=[],
+    lanes=[
+        LaneStatus(
+            lane=Lane(1000),
+            owner="app1",
+            doing="dispatching: 2 wait for their time",
+            until=NOW,
+            renewed_at=NOW,
+            is_alive=True,
+            open_batches=1,
+            serves="public.Sales_TimeoutData",
+        )
+    ],
+    held=[
+        WaitingDestination(
+            endpoint=SALES,
+            source="public.Sales_TimeoutData",
+            destination="Billing",
+            reason="destination-unknown",
+            detail="no queue",
+            tries=3,
+            since=NOW,
+            next_try_at=NOW + timedelta(seconds=20),
+        )
+    ],
+)
+
+
+def test_a_dispatcher_is_told_by_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what it sent, and the destinations it could not reach."""
+    status.show(DISPATCHING, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        *("endpoint", "claimed", "in", "flight", "handed", "over"),
+        *("dispatched", "quarantined", "doubtful"),
+    ]
+    assert lines[1].split() == ["Sales", "42", "2", "0", "40", "0", "0"]
+    (held,) = [line for line in lines if line.startswith("Billing")]
+    assert held.split() == [
+        *("Billing", "Sales", "destination-unknown", "3"),
+        *("2026-03-10", "09:30:00+00:00", "2026-03-10", "09:30:20+00:00"),
+    ]
+    assert any(line.startswith("dispatcher public.Sales_TimeoutData") for line in lines)
+    assert not any("lane 1000" in line for line in lines)
+
+
+def test_what_is_held_is_in_the_document() -> None:
+    """For whoever watches it; nothing is there when nothing is held."""
+    document = status.status_document(DISPATCHING)
+    assert document["held"] == [
+        {
+            "endpoint": "Sales",
+            "source": "public.Sales_TimeoutData",
+            "destination": "Billing",
+            "reason": "destination-unknown",
+            "detail": "no queue",
+            "tries": 3,
+            "since": NOW,
+            "next_try_at": NOW + timedelta(seconds=20),
+        }
+    ]
+    assert json.loads(json.dumps(document, default=str))["lanes"][0]["serves"].startswith("public")
+    assert status.status_document(PROGRESS)["held"] == []
+
+
 def test_the_document_has_every_number() -> None:
     """Under its documented name."""
     document = status.status_document(PROGRESS)
@@ -66,6 +137,7 @@ def test_the_document_has_every_number() -> None:
         "claimed_total": 100,
         "in_flight": 6,
         "handed_over": 90,
+        "dispatched": 0,
         "quarantined": 3,
         "doubtful": 0,
         "released": 1,
