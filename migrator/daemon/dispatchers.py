@@ -192,6 +192,8 @@ class DispatcherThread:
                 self._leases.evict(lane, owner)
             elif owner is not None:
                 self._tell_standby(owner)
+                if self._once:  # it is that process's work, and that process does it
+                    return None
             held = self._keeper.acquire(lane, doing=lambda: "starting")
             if held is not None:
                 self._leader = None

@@ -225,9 +225,13 @@ class _DispatcherOpener:
 
         control_queue = self._wiring.existing_control_queue(self._plan)
         link = self._wiring.open_link(self._plan, held.lease)
-        session = DispatcherSession(
-            self._parts, lease=held.lease, link=link, control_queue=control_queue, guard=guard
-        )
+        try:
+            session = DispatcherSession(
+                self._parts, lease=held.lease, link=link, control_queue=control_queue, guard=guard
+            )
+        except BaseException:
+            link.close()
+            raise
         return _OpenedDispatcher(session, link)
 
 

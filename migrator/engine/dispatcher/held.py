@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.domain.conversion import Reason
 from migrator.ports import Dispatching, HeldDestination, StoreEndpoint, Unreachable
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
@@ -33,9 +34,9 @@ class HeldDestinations:
         """Return the destinations whose rows are not to be claimed at *now*."""
         return [name for name, held in self._held.items() if held.next_try_at > now]
 
-    def to_try(self, now: datetime) -> Collection[str]:
-        """Return the held destinations that are to be tried again at *now*."""
-        return [name for name, held in self._held.items() if held.next_try_at <= now]
+    def to_try(self, now: datetime) -> Collection[HeldDestination]:
+        """Return what is to be tried again at *now*."""
+        return [held for held in self._held.values() if held.next_try_at <= now]
 
     def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
         """Hold *destination* for a while, twice as long as the last time; return for how long."""
@@ -53,17 +54,22 @@ class HeldDestinations:
         self._held[destination] = held
         return held
 
-    def reached(self, destinations: Iterable[str | None]) -> Collection[str]:
-        """Return those of *destinations* that were held; they are no longer, in memory."""
+    def free(self, destinations: Iterable[str | None]) -> None:
+        """Hold *destinations* no longer; harmless for those that are not held."""
         found = {name for name in destinations if name is not None and name in self._held}
+        if found:
+            self._dispatching.free(self._endpoint, found)
         for name in found:
             del self._held[name]
-        return found
 
-    def record_reached(self, destinations: Collection[str]) -> None:
-        """Tell the ledger what ``reached`` returned."""
-        if destinations:
-            self._dispatching.free(self._endpoint, destinations)
+
+def is_over(held: HeldDestination, *, now: datetime) -> bool:
+    """Return whether a destination that has a route again need not be held any longer.
+
+    One whose messages came back may still lose them, so its next message decides; when none came
+    for as long as the longest wait, there is none.
+    """
+    return held.reason != Reason.UNROUTABLE or now - held.next_try_at > _LONGEST_WAIT
 
 
 def wait_after(tries: int) -> timedelta:

@@ -24,7 +24,7 @@ from migrator.domain.timeouts import (
     StoredTimeout,
     TimeoutId,
 )
-from migrator.engine.dispatcher.held import HeldDestinations
+from migrator.engine.dispatcher.held import HeldDestinations, is_over
 from migrator.engine.dispatcher.outbox import StoredRow
 from migrator.ports import (
     Batch,
@@ -228,13 +228,15 @@ class Poller:
     def _try_held(self) -> None:
         """Ask whether held destinations can be reached again; wait longer where they cannot."""
         now = self._clock.now()
-        names = {column: self._queue_of(column) for column in self.held.to_try(now)}
-        if not names:
+        to_try = {held: self._queue_of(held.destination) for held in self.held.to_try(now)}
+        if not to_try:
             return
-        routes = self.routes.routes(set(names.values()))
-        for column, name in names.items():
+        routes = self.routes.routes(set(to_try.values()))
+        for held, name in to_try.items():
             if isinstance(why := routes[name], Unreachable):
-                self._hold(column, why)
+                self._hold(held.destination, why)
+            elif is_over(held, now=now):
+                self.held.free([held.destination])
 
     def _queue_of(self, column: str) -> QueueName:
         return destination_of(column, {}, self._conversion.destination_map)
@@ -261,7 +263,7 @@ class Poller:
         self._fault("dispatch.confirmed")
         batch = self._put_aside(sending.batch, (), _returned(sending), lease)
         self.routes.forget({self._queue_of(row.destination or "") for row in sending.returned})
-        self.held.record_reached(self.held.reached(sending.reached))
+        self.held.free(sending.reached)
         self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
         self._fault("dispatch.settled")
 

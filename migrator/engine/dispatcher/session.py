@@ -34,7 +34,7 @@ from migrator.engine.dispatcher.outbox import (
 from migrator.engine.dispatcher.polling import Claimed, Poller, Sending
 from migrator.engine.dispatcher.trouble import Recoverability, Trouble
 from migrator.engine.dispatcher.watch import Watch
-from migrator.errors import TargetUnavailable
+from migrator.errors import TargetError, TargetUnavailable
 from migrator.ports import (
     Answers,
     Background,
@@ -292,6 +292,11 @@ class DispatcherSession:
         answers = Answers()
         try:
             self._link.publish(self._letters(items), answers)
+        except TargetError:  # perhaps because an exchange is gone: look again before the next try
+            routed = (StoredRow, PassedOn)
+            names = {item.message.destination for item in items if isinstance(item, routed)}
+            self._parts.poller.routes.forget(names)
+            raise
         finally:
             self._note(items, answers)
         sent = sorted_out(items, answers)

@@ -146,6 +146,20 @@ def test_a_missing_destination_keeps_its_rows_in_the_store() -> None:
     assert not world.ledger.held_now
 
 
+def test_an_exchange_that_was_just_deleted_stops_nobody_else() -> None:
+    """Its route is still known, so the link dies once; then the route is looked for again."""
+    world = World()
+    world.broker.remembered.add("Gone")
+    lost = world.store(1, 0.0, to="Gone")
+    for number in range(2, 12):
+        world.store(number, 0.1)
+    world.send(12, 0.0, to="Gone")
+    world.run(10.0)
+    assert set(world.ledger.stored) == {lost}
+    assert world.delivered() == {f"m-{number}": 1 for number in range(2, 12)}
+    assert world.delivered(RETRY_1) == {"m-12": 1}
+
+
 def test_an_exchange_without_a_binding_keeps_its_rows_in_the_store() -> None:
     """The broker returned the message; the row goes back as it was."""
     world = World()

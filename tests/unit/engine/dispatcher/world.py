@@ -171,6 +171,8 @@ class Broker:
         self.queues: dict[str, deque[IncomingMessage]] = {TIMEOUTS: deque(), CONTROL: deque()}
         self.destinations = {"Billing", "Sales", "error", *RETRIES}
         self.unbound: set[str] = set()
+        self.remembered: set[str] = set()
+        """Exchanges that are gone, although their route is still known."""
         self.arrived: list[Arrived] = []
         self.failure_rate = 0.0
 
@@ -178,15 +180,16 @@ class Broker:
         return self.chance.random() < self.failure_rate
 
     def routes(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+        known = self.destinations | self.unbound | self.remembered
         return {
             name: Route(exchange=name, routing_key="")
-            if name in self.destinations | self.unbound
+            if name in known
             else Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
             for name in names
         }
 
     def forget(self, names: Collection[QueueName]) -> None:
-        pass
+        self.remembered -= set(names)
 
 
 class Link:
@@ -222,6 +225,8 @@ class Link:
                 if self.broker.chance.random() < 0.5:
                     self._arrive(letter, queue)
                 raise TargetUnavailable("cut while publishing")
+            if queue in self.broker.remembered:
+                raise TargetUnavailable("no exchange of that name")
             if not is_delayed and queue not in self.broker.destinations:
                 answers.returned.add(letter.key)
                 continue
