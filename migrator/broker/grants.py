@@ -6,11 +6,14 @@ import re
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from migrator.broker.names import PREFIX
 from migrator.domain.routing import DelaysVersion, delivery_exchange
 
 _OURS = re.escape(PREFIX)
+_DEFAULT_EXCHANGE: Final = "amq.default"
+"""What permissions call the exchange without a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,24 +36,32 @@ def least_grants(
     destinations: Collection[str] | None = None,
     binds_destinations: bool = True,
     creates_delays: bool = False,
+    satellites: Collection[str] = (),
+    sends_when_due: bool = False,
 ) -> Grants:
-    """Return the patterns for migrating into *version*.
+    """Return the patterns for migrating into *version*, and for dispatching.
 
     Args:
         version: Generation of the delays.
-        destinations: Queue names to be bound; None: any, so all names may be written to.
+        destinations: Queue names to be bound or sent to; None: any, so all may be written to.
         binds_destinations: False when all endpoints support native delays and bind themselves.
         creates_delays: Whether migrator shall declare the delay levels as well.
+        satellites: Queues of timeout managers to be consumed; what fails leaves them by the
+            default exchange.
+        sends_when_due: Whether timeouts are sent to their destinations without a delay.
     """
     native = re.escape(delivery_exchange(version).removesuffix("delivery"))
     configure = _anchored([_OURS, native] if creates_delays else [_OURS])
-    read = _anchored([_OURS, native])
-    if binds_destinations and destinations is None:
+    read = _anchored([_OURS, native, *map(_exactly, sorted(satellites))])
+    dispatches = sends_when_due or bool(satellites)
+    writes_to_destinations = binds_destinations or dispatches
+    if writes_to_destinations and destinations is None:
         return Grants(configure=configure, write=".*", read=read)
-    names = sorted(destinations or ()) if binds_destinations else []
+    names = sorted(destinations or ()) if writes_to_destinations else []
+    names += [_DEFAULT_EXCHANGE] if dispatches else []
     return Grants(
         configure=configure,
-        write=_anchored([_OURS, native, *(f"{re.escape(name)}$" for name in names)]),
+        write=_anchored([_OURS, native, *map(_exactly, names)]),
         read=read,
     )
 
@@ -60,12 +71,18 @@ def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
     return "\n".join(
         (
             f"# Least permissions for migrator's user {user!r} in virtual host {vhost!r}.",
-            "# configure: its own exchanges and queues (entries, router, staging, receipts)",
-            "# write: publish to them and to the delays, and be bound: levels and destinations",
-            "# read: consume its own queues, bind from the delivery exchange, recall from levels",
+            "# configure: its own exchanges and queues (staging, receipts, retries …)",
+            "# write: publish to them and to the delays, and be bound: levels and destinations;",
+            "#   a dispatcher sends to destinations, and what fails by the default exchange",
+            "# read: consume its own queues, bind from the delivery exchange, recall from levels;",
+            "#   a dispatcher consumes the satellites of its endpoints",
             grants.command(user=user, vhost=vhost),
         )
     )
+
+
+def _exactly(name: str) -> str:
+    return f"{re.escape(name)}$"
 
 
 def _anchored(starts: Collection[str]) -> str:

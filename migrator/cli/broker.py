@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from migrator.broker.addresses import parse_address
 from migrator.broker.grants import grants_text, least_grants
+from migrator.cli.opening import satellites
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Delays, Json, given, session_of
-from migrator.config import Settings
+from migrator.config import NearDue, Settings
+from migrator.domain.satellites import dispatcher_queue, timeouts_queue
+from migrator.domain.timeouts import QueueName
 
 verbs = typer.Typer(help="The broker: grants.", no_args_is_help=True)
 
@@ -44,7 +48,10 @@ def grants(
     delays: Delays = None,
     as_json: Json = False,
 ) -> None:
-    """Print the permissions the daemon needs, and no more. Connects nowhere."""
+    """Print the permissions the daemon needs, and no more. Connects nowhere.
+
+    Endpoints in mode dispatch or forward need more: their satellites are consumed.
+    """
     session = session_of(context, as_json=as_json)
     settings = session.load(given("broker.delays", delays, "--delays")).settings
     known_user, known_vhost = _from_url(settings)
@@ -53,6 +60,8 @@ def grants(
         destinations=destination,
         binds_destinations=not settings.broker.all_endpoints_support_delayed_delivery,
         creates_delays=create_delays,
+        satellites=_satellite_queues(settings),
+        sends_when_due=settings.handover.near_due is NearDue.DISPATCH,
     )
     name, host = user or known_user, vhost or known_vhost
     if session.wants_json:
@@ -60,6 +69,11 @@ def grants(
         write_json("broker-grants", {"user": name, "vhost": host, **patterns})
     else:
         write_text(grants_text(wanted, user=name, vhost=host))
+
+
+def _satellite_queues(settings: Settings) -> Sequence[str]:
+    queues = [QueueName(each.queue) for each in satellites(settings, ())]
+    return [name(queue) for queue in queues for name in (timeouts_queue, dispatcher_queue)]
 
 
 def _from_url(settings: Settings) -> tuple[str, str]:

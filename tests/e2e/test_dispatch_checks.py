@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pika
+
+from migrator.domain.wiretime import build_wire_time
 from tests.e2e.rig import Rig, row
 
 SATELLITES = ("Sales.Timeouts", "Sales.TimeoutsDispatcher")
@@ -70,3 +74,42 @@ def test_an_input_queue_may_have_another_name(rig: Rig) -> None:
     found = checked(rig, code=0)["ok"]["satellite-queues"]
     assert set(found) == {"In.Timeouts", "In.TimeoutsDispatcher", "sales.error"}
     assert "no control messages are read" in found["In.TimeoutsDispatcher"]
+
+
+def test_the_printed_permissions_are_enough(rig: Rig, vhost: Any) -> None:
+    """A user with exactly these stores, sends, retries and gives up; nothing is refused."""
+    rig.settings |= {
+        "MIGRATOR_ENDPOINTS": '[{"name": "Sales", "mode": "dispatch"}]',
+        "MIGRATOR_DISPATCH__RETRY_DELAYS": '["1s"]',
+    }
+    rig.create_store()
+    rig.must("db", "upgrade")
+    rig.create_receivers("Billing", *SATELLITES, "error")
+    grants = ("broker", "grants", "--json", "--destination", "Billing")
+    wanted = json.loads(rig.must(*grants))
+    vhost.node.add_user("least", "pw")
+    patterns = {key: wanted[key] for key in ("configure", "write", "read")}
+    vhost.node.set_permissions(vhost.name, "least", **patterns)
+    rig.insert([row(-timedelta(seconds=5))])
+    lost = pika.BasicProperties(message_id="1", headers=wire_headers("Nowhere"))
+    kept = pika.BasicProperties(message_id="2", headers=wire_headers("Billing"))
+    with rig.amqp() as connection:
+        for properties in (lost, kept, pika.BasicProperties(message_id="3")):
+            connection.channel().basic_publish("", "Sales.Timeouts", b"{}", properties)
+    limited = vhost.node.amqp_url(vhost.name, user="least", password="pw")
+    dispatcher = rig.start("run", "--endpoint", "Sales", MIGRATOR_BROKER__URL=limited)
+    found: Counter[str] = Counter()
+    deadline = time.monotonic() + 30
+    while found != Counter({"Billing": 2, "error": 2}):
+        assert time.monotonic() < deadline, found
+        assert dispatcher.poll() is None, rig.finish(dispatcher).stderr[-4000:]
+        found.update(each.queue for each in rig.drain("Billing", "error"))
+    assert "ACCESS_REFUSED" not in rig.stop(dispatcher)
+
+
+def wire_headers(destination: str) -> dict[str, str]:
+    """Return what asks for a message to be sent at once."""
+    return {
+        "NServiceBus.Timeout.Expire": build_wire_time(datetime.now(UTC)),
+        "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
+    }

@@ -38,3 +38,27 @@ def test_the_text_is_a_command_a_shell_takes() -> None:
     """Names and patterns are quoted for a shell."""
     text = grants_text(least_grants(V2), user="joe's", vhost="/")
     assert text.splitlines()[-1].startswith("rabbitmqctl set_permissions -p / 'joe'")
+
+
+def test_a_dispatcher_consumes_satellites_and_writes_to_destinations() -> None:
+    """Though nobody is bound; what fails leaves by the default exchange, and nothing else may."""
+    names = ("Sales.Timeouts", "Sales.TimeoutsDispatcher")
+    grants = least_grants(V2, destinations=["Billing"], binds_destinations=False, satellites=names)
+    assert all(re.match(grants.read, name) for name in names)
+    assert not re.match(grants.read, "Sales.TimeoutsX")
+    assert not re.match(grants.read, "Billing")
+    assert re.match(grants.write, "Billing")
+    assert re.match(grants.write, "amq.default")
+    assert not re.match(grants.write, "Sales.Timeouts")
+    assert re.match(grants.configure, "migrator.retry.Sales.Timeouts.10")
+    assert not re.match(grants.configure, "Sales.Timeouts")
+
+
+def test_sending_what_is_nearly_due_needs_no_queue_of_anybody() -> None:
+    """Destinations are written to, whoever binds them."""
+    grants = least_grants(V2, binds_destinations=False, sends_when_due=True)
+    assert grants.write == ".*"
+    assert grants.read == least_grants(V2).read
+    named = least_grants(V2, destinations=["Billing"], sends_when_due=True)
+    assert re.match(named.write, "amq.default")
+    assert not re.match(least_grants(V2, destinations=["Billing"]).write, "amq.default")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.unit.cli.conftest import Program
 
 
@@ -29,3 +31,19 @@ def test_permissions_are_no_wider_than_asked_for(program: Program) -> None:
     wide = program("broker", "grants", "--create-delays", "--json").document
     assert "delay" in wide["configure"]
     assert "delay" not in narrow["configure"]
+
+
+def test_permissions_follow_the_modes_of_endpoints(program: Program) -> None:
+    """Satellites are named after the input queue; endpoints that are migrated have none."""
+    (program.folder / "migrator.toml").write_text(
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\nqueue = "In"\n'
+        '[[endpoints]]\nname = "Billing"\n'
+    )
+    document = program("broker", "grants", "--destination", "Stock", "--json").document
+    assert re.match(document["read"], "In.Timeouts")
+    assert re.match(document["read"], "In.TimeoutsDispatcher")
+    assert not re.match(document["read"], "Billing.Timeouts")
+    assert re.match(document["write"], "amq.default")
+    (program.folder / "migrator.toml").write_text('[handover]\nnear_due = "dispatch"\n')
+    document = program("broker", "grants", "--destination", "Stock", "--json").document
+    assert re.match(document["write"], "amq.default")
