@@ -120,18 +120,23 @@ class RabbitSatelliteLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for a while; see ``ports.SatelliteLink``."""
+        self._pump.check()
+        self._pump.step(0)  # heartbeats are served even if nobody fetches what has arrived
         self._pump.run(lambda: self._is_woken or bool(self._arrived), wait_s)
         self._is_woken = False
 
     def wake(self) -> None:
         """End ``idle`` early; any thread may call it, also after ``close``."""
-        self._is_woken = True
         with contextlib.suppress(Exception):  # a loop that was closed needs no waking
-            self._pump.loop.add_callback_threadsafe(_nothing)
+            self._pump.loop.add_callback_threadsafe(self._on_wake)
 
     def close(self) -> None:
         """Close both connections; never raises."""
         self._pump.close()
+
+    def _on_wake(self) -> None:
+        """Note it in the thread that waits: set by another, it could be lost between two waits."""
+        self._is_woken = True
 
 
 def _parcels(letters: Iterable[Letter]) -> Iterator[Parcel]:
@@ -185,7 +190,3 @@ def _incoming(properties: Properties, body: bytes) -> IncomingMessage:
         raw_properties=properties.raw,
         problem=properties.problem,
     )
-
-
-def _nothing() -> None:
-    """Wake the loop."""
