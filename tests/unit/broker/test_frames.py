@@ -11,12 +11,15 @@ from pika import frame, spec
 
 from migrator.broker.frames import (
     encode_bare_properties,
+    encode_envelope,
     encode_properties,
     encode_publish,
     encode_table,
     read_content_header,
     short_string,
+    whole_content_header,
 )
+from migrator.domain.envelopes import Envelope
 from tests.unit.broker.material import message
 
 _SHORT = st.text(max_size=60)
@@ -81,6 +84,44 @@ def test_a_publish_is_what_pika_would_send(
     assert b"".join(pieces) == _by_pika(expected, "ex", "a.b", body, frame_max)
 
 
+_TEXTS = ("message_id", "correlation_id", "type", "reply_to", "content_type")
+
+
+def _envelope(**changes: Any) -> Envelope:
+    fields: dict[str, Any] = dict.fromkeys(_TEXTS)
+    return Envelope(**(fields | {"is_persistent": True, "headers": {}, "body": b""} | changes))
+
+
+@given(
+    headers=_TABLE,
+    texts=st.fixed_dictionaries({name: st.none() | _SHORT for name in _TEXTS}),
+    is_persistent=st.booleans(),
+)
+def test_an_envelope_is_what_pika_would_send(
+    headers: dict[str, str | int | None], texts: dict[str, str | None], is_persistent: bool
+) -> None:
+    """Whatever properties an envelope has or lacks, they equal pika's, and there is no mark."""
+    envelope = _envelope(headers=headers, is_persistent=is_persistent, **texts)
+    mode = 2 if is_persistent else 1
+    expected = spec.BasicProperties(headers=headers, delivery_mode=mode, **texts)
+    assert encode_envelope(envelope) == b"".join(expected.encode())
+
+
+def test_raw_properties_are_sent_as_they_are() -> None:
+    """A copy of what could not be read changes no byte, whatever else the envelope says."""
+    raw = b"\xff\xff garbage"
+    envelope = _envelope(message_id="not this", headers={"nor": "this"}, raw_properties=raw)
+    assert encode_envelope(envelope) == raw
+
+
+def test_a_message_without_a_mark_has_no_app_id() -> None:
+    """What is sent when it is due looks like any sender's message."""
+    properties = spec.BasicProperties()
+    properties.decode(encode_properties(message(), app_id=None, headers={}))
+    assert properties.message_id == message().message_id
+    assert properties.app_id is None
+
+
 @given(headers=_TABLE)
 def test_a_receipt_is_what_pika_would_send(headers: dict[str, str | int | None]) -> None:
     """A message with nothing but headers and a mark equals pika's."""
@@ -135,6 +176,8 @@ def test_reading_a_content_header_agrees_with_pika(
     data = header.marshal()
     expected = (len(data), 9, body_bytes, given_properties.get("app_id"))
     assert read_content_header(data + rest) == expected
+    properties = b"".join(spec.BasicProperties(**given_properties).encode())
+    assert whole_content_header(data + rest) == (*expected[:3], properties)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 6, 7, 20, -1])
@@ -149,3 +192,5 @@ def test_other_and_broken_frames_are_left_to_pika() -> None:
     data = frame.Header(1, 5, spec.BasicProperties(app_id="a" * 20)).marshal()
     assert read_content_header(frame.Body(1, b"xyz").marshal()) is None
     assert read_content_header(data[:-1] + b"\x00") is None
+    too_small = b"\x02\x00\x01\x00\x00\x00\x05" + b"\x00" * 5 + b"\xce" + data
+    assert whole_content_header(too_small) is None
