@@ -16,13 +16,14 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    FromClause,
     Row,
     Select,
+    Table,
     and_,
     delete,
     insert,
     select,
+    text,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -43,6 +44,12 @@ _FOLD_ROWS: Final = 20_000
 """Rows forgotten per call of ``fold``; a single batch may have more."""
 _TRIES: Final = 50
 """Each vain one means that another process got a lane, or recorded the same, meanwhile."""
+
+_POSTGRESQL_SETTINGS: Final = text(
+    # a batch's rows are in an index; without statistics the planner may read the whole ledger,
+    # or the whole of another index, for each batch instead
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
 
 
 class SqlDispatching:
@@ -162,6 +169,8 @@ class SqlDispatching:
         """
         with self._writing(f"folding batches of lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
+            if connection.dialect.name == "postgresql":
+                connection.execute(_POSTGRESQL_SETTINGS)
             now = connection.execute(select(database_now())).scalar_one()
             old = self._foldable(connection, lease, now - older_than)
             if not old:
@@ -173,25 +182,14 @@ class SqlDispatching:
     def _foldable(
         self, connection: Connection, lease: Lease, before: datetime
     ) -> Sequence[Row[Any]]:
-        """Return old batches with rows to forget, or that an older one of their run can absorb."""
+        """Return old batches with rows to forget, oldest first."""
         batch = self._tables.batch
-        older = batch.alias("older")
-        has_older = _any(
-            select(older.c.id).where(
-                _is_sent(older, lease),
-                older.c.run_id == batch.c.run_id,
-                older.c.id < batch.c.id,
-                ~self._has_rows(older),
-            ),
-            of=batch,
-        )
-        may_merge = ~self._has_rows(batch) & has_older
         query: Select[Any] = (
             select(batch.c.id, batch.c.run_id, batch.c.size)
             .where(
                 _is_sent(batch, lease),
                 batch.c.dispatched_at < before,
-                self._has_rows(batch, self._tables.timeout.c.state.is_(None)) | may_merge,
+                self._has_rows(batch, self._tables.timeout.c.state.is_(None)),
             )
             .order_by(batch.c.id)
             .limit(_FOLD_BATCHES)
@@ -248,9 +246,15 @@ class SqlDispatching:
         )
         connection.execute(delete(batch).where(batch.c.id.in_([row.id for row in others])))
 
-    def _has_rows(self, batch: FromClause, *which: ColumnElement[bool]) -> ColumnElement[bool]:
+    def _has_rows(self, batch: Table, *which: ColumnElement[bool]) -> ColumnElement[bool]:
+        """Return whether a batch has rows.
+
+        A scalar subquery on purpose: a planner must not turn it into a join with the whole
+        ledger.
+        """
         row = self._tables.timeout
-        return _any(select(row.c.id).where(row.c.batch_id == batch.c.id, *which), of=batch)
+        found = select(row.c.id).where(row.c.batch_id == batch.c.id, *which).limit(1)
+        return found.correlate(batch).scalar_subquery().is_not(None)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[Connection]:
@@ -258,16 +262,8 @@ class SqlDispatching:
             yield connection
 
 
-def _is_sent(batch: FromClause, lease: Lease) -> ColumnElement[bool]:
+def _is_sent(batch: Table, lease: Lease) -> ColumnElement[bool]:
     return and_(batch.c.lane == lease.lane, batch.c.state == BatchState.DISPATCHED)
-
-
-def _any(query: Select[Any], *, of: FromClause) -> ColumnElement[bool]:
-    """Return whether *query* has a row for the row of *of*.
-
-    A scalar subquery on purpose: a planner must not turn it into a join with the whole ledger.
-    """
-    return query.limit(1).correlate(of).scalar_subquery().is_not(None)
 
 
 def _held(row: Row[Any]) -> HeldDestination:

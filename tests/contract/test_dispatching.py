@@ -201,14 +201,18 @@ def test_only_dispatched_batches_of_the_own_lane_are_folded(site: Site) -> None:
 
 def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
     """Of which every row was given back, it only counts zero."""
-    endpoint, lease = site.create(hours(6)), site.lease(1000)
+    endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
     _dispatched(site, endpoint, lease, run)
-    empty = _dispatched(site, endpoint, lease, run)
-    site.execute(f"DELETE FROM {_noun(site, 'timeout')} WHERE batch_id = {empty.id}")
-    site.execute(f"UPDATE {_noun(site, 'batch')} SET size = 0 WHERE id = {empty.id}")
-    assert [site.dispatching.fold(lease, older_than=LONG_AGO) for _ in range(2)] == [3, 0]
-    assert [size for _, size, _ in _batches(site)] == [3]
+    batch = site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH, max_rows=3).batch
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    batch = site.claims.give_back(batch, [0, 1, 2], lease)
+    site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
+    _dispatched(site, endpoint, lease, run)
+    assert [size for _, size, _ in _batches(site)] == [3, 0, 3]
+    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 6
+    assert [size for _, size, _ in _batches(site)] == [6]
+    assert len(site.legacy_rows()) == 3
 
 
 def test_folding_is_bounded_and_goes_on_where_it_was(
@@ -247,7 +251,3 @@ def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site)
     assert site.claims.claim(request) is None
     site.dispatching.fold(lease, older_than=LONG_AGO)
     assert site.claim(endpoint, lease, mode=Mode.DISPATCH).batch.size == 1
-
-
-def _noun(site: Site, noun: str) -> str:
-    return f"migrator_{noun}" if site.is_sqlite else f"migrator.{noun}"

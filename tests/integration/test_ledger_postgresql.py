@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
@@ -107,3 +109,25 @@ def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
         found = list(pool.map(site.dispatching.lane, endpoints * 4))
     assert sorted(set(found)) == [FIRST_DISPATCHER_LANE + n for n in range(6)]
     assert found == found[:6] * 4
+
+
+def test_folding_is_quick_without_statistics(site: Site) -> None:
+    """A ledger nobody analysed is not searched as a whole for each of its batches."""
+    lease = site.lease(1000)
+    run = site.run(site.create())
+    site.execute("ALTER TABLE migrator.timeout SET (autovacuum_enabled = false)")
+    site.execute(
+        "INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size,"
+        " body_bytes, lease_token, dispatched_at) SELECT :run, 'Sales', 's', 1000, 'dispatch',"
+        " 'dispatched', 1, 20, 0, 1, now() FROM generate_series(1, 3000)",
+        run=run,
+    )
+    site.execute(
+        "INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, due,"
+        " content_hash) SELECT 's', 'Sales', n, 1 + n / 20, n % 20, now(), 'x'"
+        " FROM generate_series(0, 59999) AS g(n)"
+    )
+    began_s = time.monotonic()
+    assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 4000
+    assert time.monotonic() - began_s < 1.0
+    assert site.states() == {"dispatched": 60_000}
