@@ -69,8 +69,12 @@ class DispatcherThread:
         outage: Outage,
         stop: Stop,
         once: bool,
+        finishes_only: bool = False,
     ) -> None:
-        """Prepare a thread; ``start`` lets it run."""
+        """Prepare a thread; ``start`` lets it run.
+
+        With *finishes_only*, it ends when what an earlier process left open is settled.
+        """
         self.failure: MigratorError | None = None
         """Why the thread ended early; None when it ended well."""
         self.crash: BaseException | None = None
@@ -85,6 +89,7 @@ class DispatcherThread:
         self._outage = outage
         self._stop = stop
         self._once = once
+        self._finishes_only = finishes_only
         self._failures = 0
         self._failing_since_s = 0.0
         self._is_critical = False
@@ -163,11 +168,11 @@ class DispatcherThread:
         try:
             session.start()
             while True:
-                draining = self._stop.draining.is_set()
-                is_busy = session.turn(may_take=not draining)
+                finishing = self._stop.draining.is_set() or self._finishes_only
+                is_busy = session.turn(may_take=not finishing)
                 if session.has_polled:
                     self._went_well()
-                if draining and not is_busy:
+                if finishing and not is_busy:
                     return
                 if self._once and session.has_polled and session.is_idle_for(_QUIET_S):
                     return
@@ -192,7 +197,9 @@ class DispatcherThread:
                 self._leases.evict(lane, owner)
             elif owner is not None:
                 self._tell_standby(owner)
-                if self._once:  # it is that process's work, and that process does it
+                if (
+                    self._once or self._finishes_only
+                ):  # it is that process's work, and that process does it
                     return None
             held = self._keeper.acquire(lane, doing=lambda: "starting")
             if held is not None:

@@ -112,6 +112,7 @@ def _dispatchers(
             ),
             stop=stop,
             once=once,
+            finishes_only=plan.finishes_only,
         )
         for plan in wiring.plans([endpoint for endpoint, _ in runs])
     ]

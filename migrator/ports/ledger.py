@@ -45,11 +45,11 @@ class Leases(Protocol):
         ...
 
     def orphaned_lanes(self) -> Sequence[Lane]:
-        """Return lanes that have open batches and no living owner, ascending."""
+        """Return lanes of hand-over with open batches and no living owner, ascending."""
         ...
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Return lanes with open batches of *sources*, whoever holds them, ascending."""
+        """Return lanes of hand-over with open batches of *sources*, whoever holds them."""
         ...
 
     def holders(self) -> Sequence[tuple[Lane, str]]:

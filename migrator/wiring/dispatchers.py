@@ -17,6 +17,7 @@ from migrator.broker.routes import RabbitRoutes
 from migrator.broker.satellites import open_satellite_link
 from migrator.config.models import Endpoint, EndpointMode, NearDue
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
+from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName, RunId
 from migrator.engine.dispatcher.forward import Forwarding
 from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
@@ -41,6 +42,8 @@ class DispatcherPlan:
     queue: QueueName
     """The endpoint's input queue."""
     error_queue: str
+    finishes_only: bool
+    """Nothing is to be dispatched any more; what an earlier process left open is finished."""
 
     @property
     def timeouts_queue(self) -> QueueName | None:
@@ -65,21 +68,28 @@ class DispatcherWiring:
         return [each for each in endpoints if self._settings_of(each).mode in _MOVING]
 
     def plans(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[DispatcherPlan]:
-        """Return what is to be dispatched for *endpoints*, one plan each, where anything is."""
-        near_due = self._app.settings.handover.near_due is NearDue.DISPATCH
-        return [
-            self._plan(each)
-            for each in endpoints
-            if self._settings_of(each).mode in _CONSUMING or near_due
-        ]
+        """Return what is to be dispatched for *endpoints*, one plan each, where anything is.
 
-    def _plan(self, endpoint: StoreEndpoint) -> DispatcherPlan:
+        An endpoint that is no longer dispatched may have rows that a kill left in flight.
+        """
+        near_due = self._app.settings.handover.near_due is NearDue.DISPATCH
+        open_batches = self._app.books.open_batches()
+        left_open = {each.source for each in open_batches if each.mode is Mode.DISPATCH}
+        found = []
+        for each in endpoints:
+            wanted = near_due or self._settings_of(each).mode in _CONSUMING
+            if wanted or each.source in left_open:
+                found.append(self._plan(each, finishes_only=not wanted))
+        return found
+
+    def _plan(self, endpoint: StoreEndpoint, *, finishes_only: bool) -> DispatcherPlan:
         given = self._settings_of(endpoint)
         return DispatcherPlan(
             endpoint=endpoint,
             mode=given.mode,
             queue=QueueName(given.input_queue),
             error_queue=given.error_queue or self._app.settings.dispatch.error_queue,
+            finishes_only=finishes_only,
         )
 
     def _settings_of(self, endpoint: StoreEndpoint) -> Endpoint:

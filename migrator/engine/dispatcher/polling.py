@@ -267,9 +267,9 @@ class Poller:
         self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
         self._fault("dispatch.settled")
 
-    def fold(self, lease: Lease) -> None:
-        """Forget what was dispatched long ago."""
-        self._dispatching.fold(lease, older_than=self._rules.remember)
+    def fold(self, lease: Lease) -> int:
+        """Forget some of what was dispatched long ago; return how many rows."""
+        return self._dispatching.fold(lease, older_than=self._rules.remember)
 
 
 def _stored_row(

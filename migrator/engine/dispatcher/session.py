@@ -57,6 +57,8 @@ _SLICE_IN_WORK: Final = timedelta(milliseconds=20)
 _MOST_BATCHES: Final = 8
 """Claimed and not settled; more would only wait here instead of in the store."""
 _FOLD_EVERY_S: Final = 60.0
+_FOLD_AGAIN_S: Final = 5.0
+"""One call forgets so much and no more."""
 _AGAIN_AFTER: Final = timedelta(seconds=5)
 """What the broker refused, and a copy that no queue took, is tried again after this."""
 
@@ -220,8 +222,9 @@ class DispatcherSession:
         """Run in the background."""
         self._watch.read()
         if self._parts.clock.monotonic_s() >= self._next_fold_s:
-            self._parts.poller.fold(self._lease)
-            self._next_fold_s = self._parts.clock.monotonic_s() + _FOLD_EVERY_S
+            forgotten = self._parts.poller.fold(self._lease)
+            pause_s = _FOLD_AGAIN_S if forgotten else _FOLD_EVERY_S
+            self._next_fold_s = self._parts.clock.monotonic_s() + pause_s
         return self._parts.poller.claim_due(self._lease)
 
     def _begin_control(self) -> None:

@@ -110,6 +110,7 @@ class Bench:
             outage=outage,
             stop=self.stop,
             once=how.pop("once", False),
+            finishes_only=how.pop("finishes_only", False),
         )
         self.thread.start()
 
@@ -167,6 +168,13 @@ def test_with_once_a_standby_leaves_the_work_to_the_other() -> None:
     bench = Bench(OneLane("other"), nothing, once=True)
     assert bench.thread.join(10)
     assert bench.thread.failure is None
+
+
+def test_what_a_kill_left_open_is_finished_although_nothing_is_dispatched_any_more() -> None:
+    """The mode was changed meanwhile; the thread ends when the rest is settled."""
+    bench = Bench(OneLane(), nothing, finishes_only=True)
+    assert bench.thread.join(10)
+    assert (bench.sessions, bench.thread.failure) == (1, None)
 
 
 def test_an_outage_is_critical_after_a_while_and_over_when_it_is(
