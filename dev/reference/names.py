@@ -64,8 +64,8 @@ def exit_codes() -> str:
         "Exit codes",
         "What the process tells its caller; the last line on stderr says why.",
         table(("code", "meaning", "what to do", "errors"), rows),
-        "`check` ends with 3 or 4 when something is refused, `delays inspect` with 3 when the "
-        "delays are not as they must be,\n"
+        "`check` ends with 3 or 4 when something is refused, `delays inspect` with 3 when levels "
+        "are missing,\n"
         "`quarantine list` with 5 when there are rows, and `batch list` with 6 when there are "
         "doubtful batches.",
     )

@@ -12,10 +12,12 @@ from typing import Final, TypeVar
 
 from migrator.broker.admin import QueueFacts
 from migrator.broker.connection import ConnectionSettings, EntityLocked
+from migrator.broker.levels import level_queues, read_ladder
 from migrator.broker.management import ManagementApi
 from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 from migrator.broker.topology import inspect_delays
 from migrator.domain.delays import BITS
+from migrator.domain.ladder import Ladder
 from migrator.domain.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
 from migrator.domain.routing import (
     BindingSpec,
@@ -120,17 +122,16 @@ class RabbitFacts:
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
         """Return how many messages hang in each level; see ``ports.BrokerFacts``."""
         levels = {level_name(version, level): level for level in range(BITS)}
-        pattern = "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
-        queues = self._asked(lambda api: tuple(api.queues(pattern)))
+        queues = self._asked(lambda api: level_queues(api, version))
         if isinstance(queues, NotChecked):
             return queues
         if not all(queue.is_told for queue in queues):
             return NotChecked(reason="the levels are so new that the broker has no counts yet")
-        return {
-            levels[queue.name]: queue.held_back
-            for queue in queues
-            if queue.name in levels and queue.held_back
-        }
+        return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
+
+    def ladder(self, version: DelaysVersion) -> Ladder:
+        """Return what waits in each level; see ``ports.BrokerFacts``."""
+        return read_ladder(self._settings, self._management, version)
 
     def alarms(self) -> Sequence[str] | NotChecked:
         """Return the alarms in force; see ``ports.BrokerFacts``."""

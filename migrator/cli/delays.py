@@ -5,9 +5,11 @@ from __future__ import annotations
 import typer
 
 from migrator.broker.topology import create_delays
+from migrator.cli.ladder import ladder_document, ladder_table
 from migrator.cli.opening import opened
-from migrator.cli.output import say, write_json, write_table
+from migrator.cli.output import say, write_drawn, write_json
 from migrator.cli.session import Delays, Json, given, session_of
+from migrator.domain.ladder import Ladder
 from migrator.errors import ExitCode
 
 verbs = typer.Typer(help="The native delay infrastructure: create, inspect.")
@@ -41,23 +43,32 @@ Examples:
   migrator delays inspect --delays v1 --json
 
 \b
-Exit codes: 0 complete and right; 3 missing or different."""
+Exit codes: 0 shown; 3 levels are missing; 4 broker unreachable."""
 )
 def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False) -> None:
-    """Compare what the broker has with what the delays must be. Changes nothing."""
+    """Show what waits in each delay level. Takes no message out and changes nothing.
+
+    Without the management API only what is ready is known, and never shown as nothing else.
+    """
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        found = app.broker_facts.delay_entities(app.plan.delays)
-        version = str(app.plan.delays)
-    rows = [(text, "missing", "") for text in found.missing]
-    rows += [(name, "different", text) for name, text in sorted(found.different.items())]
-    rows += [(version, "not_checked", gap.reason) for gap in found.not_checked]
+        ladder = app.broker_facts.ladder(app.plan.delays)
     if session.wants_json:
-        entities = [{"subject": s, "state": state, "text": text} for s, state, text in rows]
-        write_json("delays-inspect", {"delays": version, "findings": entities})
-    elif rows:
-        write_table(("subject", "state", "text"), rows)
-    else:
-        say(f"delays {version} are complete")
-    is_unfit = bool(found.missing or found.different)
-    raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if is_unfit else ExitCode.DONE)
+        write_json("delays-inspect", ladder_document(ladder))
+    elif not ladder.is_absent:
+        write_drawn(ladder_table(ladder))
+    if ladder.gap:
+        say(f"not known: {ladder.gap}")
+    if ladder.missing:
+        say(_missing(ladder))
+    raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if ladder.missing else ExitCode.DONE)
+
+
+def _missing(ladder: Ladder) -> str:
+    remedy = f"migrator delays create --delays {ladder.version}"
+    if ladder.is_absent:
+        return f"delays {ladder.version} do not exist here: {remedy}"
+    return f"{len(ladder.missing)} levels are missing: {remedy}"
+
+
+# verbs in files of their own, each registered by one line

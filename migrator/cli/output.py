@@ -53,6 +53,11 @@ def write_table(
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in listed:
         table.add_row(*(_cell(value) for value in row))
+    write_drawn(table, stream=stream)
+
+
+def write_drawn(table: Table, *, stream: TextIO | None = None) -> None:
+    """Write what is drawn already to stdout, without blanks at the ends of lines in a file."""
     target = console(stream)
     if target.is_terminal:
         target.print(table)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from migrator.domain.ladder import Ladder
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import (
     QueueName,
@@ -109,6 +110,10 @@ class BrokerFacts(Protocol):
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
         """Return how many expired messages wait in vain for a target, by level; no zeros."""
+        ...
+
+    def ladder(self, version: DelaysVersion) -> Ladder:
+        """Return every level of *version* with what waits in it, as far as it is known."""
         ...
 
     def alarms(self) -> Sequence[str] | NotChecked:

@@ -15,7 +15,7 @@ from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetUnavailable
 from migrator.ports import NotChecked, QueueProbe, Room
 from tests.conftest import Vhost
-from tests.unit.broker.material import connection, plain_channel
+from tests.unit.broker.material import connection, plain_channel, wait_until
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 
@@ -132,6 +132,41 @@ def test_a_healthy_node_has_room_and_no_alarm(facts: RabbitFacts) -> None:
     assert facts.stuck(V1) == {}
 
 
+def test_without_the_management_api_only_what_is_ready_is_known(
+    settings: ConnectionSettings, vhost: Vhost
+) -> None:
+    """Levels that are missing are told from empty ones."""
+    create_delays(settings, V2)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.basic_publish("", "nsb.v2.delay-level-20", b"x")
+        channel.queue_delete("nsb.v2.delay-level-05")
+        channel.queue_declare("nsb.v2.delay-level-20", durable=True, passive=True)
+    found = RabbitFacts(settings, None).ladder(V2)
+    assert found.missing == ("nsb.v2.delay-level-05",)
+    wait_until(lambda: RabbitFacts(settings, None).ladder(V2).totals.ready == 1)
+    assert (found.totals.held, found.totals.unacknowledged, found.totals.consumers) == (
+        None,
+        None,
+        0,
+    )
+    assert "management" in found.gap
+    assert RabbitFacts(settings, None).ladder(V1).is_absent
+
+
+def test_levels_that_the_api_does_not_know_yet_are_counted_all_the_same(
+    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+) -> None:
+    """What is held in them is not known until the broker tells."""
+    create_delays(settings, V2)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.basic_publish("", "nsb.v2.delay-level-20", b"x")
+    wait_until(lambda: facts.ladder(V2).totals.ready == 1)
+    found = facts.ladder(V2)
+    assert found.totals.held is None
+    assert "so new" in found.gap
+    assert found.missing == ()
+
+
 def test_a_management_api_for_somebody_else_is_an_answer(
     vhost: Vhost, settings: ConnectionSettings
 ) -> None:
@@ -142,4 +177,7 @@ def test_a_management_api_for_somebody_else_is_an_answer(
         found = RabbitFacts(settings, api)
         assert isinstance(found.alarms(), NotChecked)
         assert found.delay_entities(V2).not_checked
+        ladder = found.ladder(V2)
+        assert (ladder.totals.ready, ladder.totals.held) == (0, None)
+        assert "refused" in ladder.gap
         assert found.server().product == "RabbitMQ"

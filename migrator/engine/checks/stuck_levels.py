@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.ladder import FREEZING
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.ports import BrokerFacts, NotChecked
 
 NAME: Final = "stuck-levels"
-FREEZING: Final = 32
-"""Messages: the prefetch of the broker's own dead-letter worker."""
 
 
 def check(broker: BrokerFacts, *, version: DelaysVersion) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ import pytest
 
 from migrator.broker.connection import ConnectionSettings
 from migrator.cli import delays
+from migrator.domain.ladder import Step, build_ladder
 from migrator.domain.routing import DelaysVersion
-from migrator.ports import DelayEntities
 from tests.unit.cli.conftest import Program
-from tests.unit.engine.checks.fakes import NO_API
+from tests.unit.engine.checks.fakes import ladder
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -31,20 +31,36 @@ def test_delays_are_created_on_demand(
     assert made == [("broker-1", version)] * 2
 
 
-def test_complete_delays_are_fine(program: Program) -> None:
-    """Exit code 0."""
-    assert program("delays", "inspect").err == "delays v2 are complete\n"
+def test_levels_are_drawn(program: Program) -> None:
+    """As a ladder, with what is held marked; exit code 0."""
+    program.broker.steps = ladder(Step(level=5, ready=3, unacknowledged=0, held=40, consumers=0))
+    ended = program("delays", "inspect")
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("05")]
+    assert "may stand still" in line
+    assert ended.err == ""
+    document = program("delays", "inspect", "--json", "--delays", "v1").document
+    assert (document["schema"], document["delays"]) == ("migrator/delays-inspect/1", "v1")
+    assert document["levels"][22]["held"] == document["total"]["held"] == 40
 
 
-def test_what_is_missing_or_different_is_listed(program: Program) -> None:
-    """Exit code 3."""
-    program.broker.entities = DelayEntities(
-        missing=["queue x"], different={"y": "z"}, not_checked=[NO_API]
-    )
-    assert "queue x" in program("delays", "inspect", codes=[3]).out
-    document = program("delays", "inspect", "--json", codes=[3]).document
-    assert document["schema"] == "migrator/delays-inspect/1"
-    assert [f["state"] for f in document["findings"]] == ["missing", "different", "not_checked"]
+def test_what_is_not_known_is_said(program: Program) -> None:
+    """Not shown as zero."""
+    program.broker.steps = ladder(Step(level=5, ready=3, consumers=0), gap="no management API")
+    ended = program("delays", "inspect")
+    assert ended.err == "not known: no management API\n"
+    assert "not known" in ended.out
+    document = program("delays", "inspect", "--json").document
+    assert document["total"] == {"ready": 3, "unacknowledged": None, "held": None, "consumers": 0}
+
+
+def test_missing_levels_end_with_3(program: Program) -> None:
+    """With the command that makes them."""
+    program.broker.steps = ladder(Step(level=5, exists=False))
+    ended = program("delays", "inspect", codes=[3])
+    assert ended.err == "1 levels are missing: migrator delays create --delays v2\n"
+    program.broker.steps = build_ladder(DelaysVersion.V2, [])
+    ended = program("delays", "inspect", codes=[3])
+    assert (ended.out, ended.err.partition(":")[0]) == ("", "delays v2 do not exist here")
 
 
 def test_an_unknown_generation_is_refused(program: Program) -> None:

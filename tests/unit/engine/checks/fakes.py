@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.ladder import Ladder, Step, build_ladder
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
@@ -32,6 +33,12 @@ RETRY = "migrator.retry.Sales.Timeouts.10"
 SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
 
 
+def ladder(*changed: Step, gap: str = "") -> Ladder:
+    """Return levels in which nothing waits, but for those *changed*."""
+    empty = [Step(level=n, ready=0, unacknowledged=0, held=0, consumers=0) for n in range(28)]
+    return build_ladder(DelaysVersion.V2, [*empty, *changed], gap=gap)
+
+
 @dataclass
 class FakeBroker:
     """Implements ``ports.BrokerFacts``; healthy unless told otherwise."""
@@ -46,6 +53,7 @@ class FakeBroker:
     rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
     bound: frozenset[QueueName] | NotChecked = frozenset()
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
+    steps: Ladder = field(default_factory=lambda: ladder())
     alarm_texts: Sequence[str] | NotChecked = ()
     left: Room | NotChecked = field(
         default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
@@ -95,6 +103,11 @@ class FakeBroker:
         """Return the counts set."""
         self._answer()
         return self.hanging
+
+    def ladder(self, version: DelaysVersion) -> Ladder:
+        """Return the ladder set, for whatever version."""
+        self._answer()
+        return replace(self.steps, version=version)
 
     def alarms(self) -> Sequence[str] | NotChecked:
         """Return the alarms set."""
