@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pika
 
@@ -23,6 +23,9 @@ from migrator.broker.connection import (
 
 T = TypeVar("T")
 Arguments = Mapping[str, str | int]
+
+_NAME_BYTES: Final = 255
+_LINE_ENDS: Final = frozenset("\r\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,8 @@ class AdminSession:
 
     def queue(self, name: str) -> QueueFacts | None:
         """Return what is known about a queue, or None when it does not exist; creates nothing."""
+        if not _can_exist(name):
+            return None
         try:
             return _facts(self._do(lambda channel: channel.queue_declare(name, passive=True)))
         except EntityAbsent:
@@ -98,6 +103,8 @@ class AdminSession:
 
     def has_exchange(self, name: str) -> bool:
         """Return whether an exchange exists; creates nothing."""
+        if not _can_exist(name):
+            return False
         try:
             self._do(lambda channel: channel.exchange_declare(name, passive=True))
         except EntityAbsent:
@@ -111,6 +118,19 @@ class AdminSession:
             return call(self._channel)
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._settings.address) from exc
+
+
+def _can_exist(name: str) -> bool:
+    """Return whether the broker could hold something of that name; strangers choose some of them.
+
+    It drops line ends from a name it is asked about, and answers without them; pika waits for an
+    answer that bears the name as it was asked, for ever. A name that cannot be sent at all leaves
+    a channel that pika never gets closed.
+    """
+    try:
+        return len(name.encode()) <= _NAME_BYTES and not _LINE_ENDS & {*name}
+    except UnicodeEncodeError:  # half a character
+        return False
 
 
 def _facts(answer: Any) -> QueueFacts:

@@ -78,15 +78,14 @@ class RabbitRoutes:
     def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
         try:
             has_queue = bool(name) and admin.queue(name) is not None
-            has_exchange = bool(name) and admin.has_exchange(name)
+            is_direct = self._topology is Topology.DIRECT
+            has_exchange = bool(name) and not is_direct and admin.has_exchange(name)
         except EntityLocked as exc:
             return unbound(name, f"its queue is exclusive to another connection ({exc})")
         if not has_queue:
             detail = "the exchange exists, but no queue of that name"
             return unbound(name, detail) if has_exchange else unknown(name)
-        if self._topology is Topology.DIRECT or (
-            self._topology is Topology.AUTO and not has_exchange
-        ):
+        if not has_exchange and self._topology is not Topology.CONVENTIONAL:
             return Route(exchange="", routing_key=name)
         if not has_exchange:
             return unbound(name, "the queue exists, but the exchange that leads to it does not")
