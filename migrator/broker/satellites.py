@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from migrator.broker.connection import ConnectionSettings
@@ -114,7 +114,11 @@ class RabbitSatelliteLink:
     def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
         """Publish *letters*; see ``ports.SatelliteLink``."""
         settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
-        self._publisher.publish(_NO_PASS, _parcels(letters), settled)
+        alike: dict[Hashable, set[int]] = {}
+        try:
+            self._publisher.publish(_NO_PASS, _parcels(letters, alike), settled)
+        finally:
+            _doubt_alike(answers, alike)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
@@ -139,16 +143,30 @@ class RabbitSatelliteLink:
         self._is_woken = True
 
 
-def _parcels(letters: Iterable[Letter]) -> Iterator[Parcel]:
+def _doubt_alike(answers: Answers, alike: Mapping[Hashable, set[int]]) -> None:
+    """Count letters that cannot be told apart as returned as soon as one of them was.
+
+    Should a queue vanish between two of them, one confirmed and one returned could change places.
+    """
+    for keys in alike.values():
+        if len(keys) > 1 and keys & answers.returned:
+            answers.returned |= keys & answers.confirmed
+            answers.confirmed -= keys
+
+
+def _parcels(letters: Iterable[Letter], alike: dict[Hashable, set[int]]) -> Iterator[Parcel]:
+    """Yield what to send; note in *alike* which letters share an identity."""
     for letter in letters:
         message = letter.message
+        identity = _identity(letter.exchange, letter.routing_key, message)
+        alike.setdefault(identity, set()).add(letter.key)
         yield Parcel(
             letter.key,
             letter.exchange,
             letter.routing_key,
             _properties(message),
             message.body,
-            _identity(letter.exchange, letter.routing_key, message),
+            identity,
         )
 
 
