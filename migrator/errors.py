@@ -17,6 +17,7 @@ The tree::
     │   ├── TargetUnavailable        it cannot be reached now; trying again is safe
     │   ├── AccessRefused            it answered, and said no
     │   ├── MessageTooLarge           it takes no body as large as one of ours
+    │   ├── DeliveryLimitNear        a message has come back so often that it must be left alone
     │   └── EntityMismatch           an entity exists with other arguments
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
     ├── Interrupted             143  a signal ended the work before it was done
@@ -134,6 +135,10 @@ class MessageTooLarge(TargetError):
     def __str__(self) -> str:
         """Return the message alone."""
         return str(self.args[0])
+
+
+class DeliveryLimitNear(TargetError):
+    """A message has come back to its queue so often that holding it again would move it on."""
 
 
 class EntityMismatch(TargetError):

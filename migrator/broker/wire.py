@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pika.adapters.select_connection import IOLoop, SelectConnection
-from pika.exceptions import ConnectionClosedByClient
+from pika.exceptions import ChannelClosedByClient, ConnectionClosedByClient
 from pika.frame import Header
 from pika.spec import BasicProperties
 
@@ -234,6 +234,13 @@ class Wire:
         self._await(opened, "opening a channel")
         return channel
 
+    def close_channel(self, channel: Any) -> None:
+        """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""
+        self.tell(channel.close)
+        if not self.pump.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
+            self.pump.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
+            self.pump.check()
+
     def ask(self, doing: str, call: Callable[[Callable[[Any], None]], object]) -> Any:
         """Make one call that the broker answers, wait, and return the answer's method."""
         answers: list[Any] = []
@@ -312,7 +319,7 @@ class Wire:
             self.pump.fail(closing_error(error, self._address))
 
     def _on_channel_close(self, _channel: Any, error: BaseException) -> None:
-        if not self._is_closing:
+        if not (self._is_closing or isinstance(error, ChannelClosedByClient)):
             self.pump.fail(closing_error(error, self._address))
 
     def _on_blocked(self, _connection: Any, frame: Any) -> None:

@@ -124,7 +124,7 @@ def proved_span(sighting: Sighting) -> Span:
 
 def lower_s(level: int, delay_s: int) -> int:
     """Return the seconds that a message still waits once it has left *level*."""
-    return delay_s & 2**level - 1
+    return delay_s & ((1 << level) - 1)
 
 
 def key_span(level: int, delay_s: int, *, seen_at: datetime) -> Span:
@@ -215,8 +215,9 @@ def _moment(value: object) -> datetime | None:
 
 
 def _int32(value: object) -> int | None:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_whole and value in _INT32 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if value in _INT32 else None
 
 
 # ── what is written ─────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,267 @@
+"""Going through a level queue of a real broker: each message once, and nothing disturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pika
+import pytest
+
+from dev.servers import RabbitNode
+from migrator.broker.scan import RabbitLevels, delivery_limit
+from migrator.broker.topology import create_delays
+from migrator.broker.wire import Pump, Wire
+from migrator.domain.routing import DelaysVersion, address, level_name
+from migrator.domain.timeouts import QueueName
+from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
+from migrator.ports.levels import LevelMessage, LevelScan, ScanEnd, ScanLimits
+from tests.conftest import Vhost
+from tests.support.proxy import Proxy
+from tests.unit.broker.material import (
+    V1,
+    V2,
+    connection,
+    plain_channel,
+    take,
+    vhost_with_levels,
+    wait_until,
+)
+
+DAY_S = 86_400
+LEVEL = 16
+BOTH = pytest.mark.parametrize("version", [V1, V2])
+
+
+@pytest.fixture(scope="module")
+def shared(rabbit_node: RabbitNode) -> Iterator[str]:
+    """A virtual host with both generations, for all tests here."""
+    with vhost_with_levels(rabbit_node) as found:
+        create_delays(connection(found), V1)
+        yield found
+
+
+@pytest.fixture
+def url(shared: str) -> str:
+    """The same, with nothing in the level that is scanned."""
+    with plain_channel(shared) as channel:
+        for version in (V1, V2):
+            channel.queue_purge(level_name(version, LEVEL))
+    return shared
+
+
+@contextmanager
+def _levels(url: str, version: DelaysVersion = V2, **more: Any) -> Iterator[RabbitLevels]:
+    pump = Pump()
+    try:
+        wire = Wire(pump, connection(url), "scanner", reads_properties=True)
+        yield RabbitLevels(wire, version, **more)
+    finally:
+        pump.close()
+
+
+def _fill(url: str, count: int, version: DelaysVersion = V2, delay_s: int = DAY_S) -> None:
+    to = address(version, delay_s, QueueName("Sales.Orders"))
+    with plain_channel(url) as channel:
+        channel.confirm_delivery()
+        for number in range(count):
+            properties = pika.BasicProperties(message_id=str(number), headers={"n": number})
+            channel.basic_publish(to.exchange, to.routing_key, b"%d" % number, properties)
+
+
+def _waiting(url: str, version: DelaysVersion = V2, level: int = LEVEL) -> int:
+    with plain_channel(url) as channel:
+        found = channel.queue_declare(level_name(version, level), passive=True)
+        return int(found.method.message_count)
+
+
+def _all(scan: LevelScan, at_most: int = 100) -> list[LevelMessage]:
+    found: list[LevelMessage] = []
+    while some := scan.receive(at_most=at_most):
+        assert len(some) <= at_most
+        found += some
+    return found
+
+
+@BOTH
+def test_what_is_not_acknowledged_goes_back(url: str, version: DelaysVersion) -> None:
+    """Every message comes once and in order; only those that were acknowledged are gone."""
+    _fill(url, 50, version)
+    with _levels(url, version) as levels:
+        scan = levels.scan(LEVEL, ScanLimits())
+        found = _all(scan)
+        assert scan.end is ScanEnd.EMPTY
+        assert [m.message_id for m in found] == [str(n) for n in range(50)]
+        assert all(m.headers == {"n": int(m.message_id or 0)} for m in found)
+        assert {m.routing_key[56:] for m in found} == {"Sales.Orders"}
+        assert abs(found[0].seen_at - datetime.now(UTC)) < timedelta(seconds=5)
+        scan.acknowledge(m.tag for m in found[::2])
+        scan.close()
+        scan.close()
+        again = levels.scan(LEVEL, ScanLimits())
+        assert [m.body for m in _all(again)] == [m.body for m in found[1::2]]
+        again.close()
+    wait_until(lambda: _waiting(url, version) == 25)
+
+
+@BOTH
+def test_what_stays_held_makes_room_for_more(url: str, version: DelaysVersion) -> None:
+    """A prefetch that is full of messages nobody acknowledged does not hide those behind."""
+    _fill(url, 60, version)
+    with _levels(url, version) as levels:
+        scan = levels.scan(LEVEL, ScanLimits(prefetch=4, quiet_s=0.05))
+        found = _all(scan)
+        assert scan.end is ScanEnd.EMPTY
+        assert sorted(int(m.body) for m in found) == list(range(60))
+        scan.close()
+
+
+def test_nothing_is_held_for_longer_than_allowed(url: str) -> None:
+    """When the time is over the scan ends, and a fresh one meets what is left."""
+    _fill(url, 40)
+    with _levels(url) as levels:
+        scan = levels.scan(LEVEL, ScanLimits(hold_s=0.4))
+        found = [*scan.receive(at_most=10)]
+        scan.acknowledge(m.tag for m in found[:5])
+        time.sleep(0.5)
+        assert _all(scan) == []
+        assert scan.end is ScanEnd.HELD_LONG_ENOUGH
+        scan.close()
+        assert scan.receive(at_most=1) == ()
+        fresh = levels.scan(LEVEL, ScanLimits())
+        assert len(_all(fresh)) == 35
+        fresh.close()
+
+
+def test_messages_that_are_taken_do_not_count_as_held(url: str) -> None:
+    """A scan that acknowledges all goes on past the hold time."""
+    _fill(url, 30)
+    with _levels(url) as levels:
+        scan = levels.scan(LEVEL, ScanLimits(hold_s=0.3, prefetch=1))
+        found = 0
+        while some := scan.receive(at_most=1):
+            scan.acknowledge(m.tag for m in some)
+            found += 1
+            time.sleep(0.02)
+        assert (found, scan.end) == (30, ScanEnd.EMPTY)
+        scan.close()
+
+
+def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
+    """A queue that is never silent is over once it was empty for a second."""
+    pump = Pump()
+    wire = Wire(pump, connection(url), "scanner", reads_properties=True)
+    publishing = pika.BlockingConnection(pika.URLParameters(url))
+    channel = publishing.channel()
+    to = address(V2, DAY_S, QueueName("Sales.Orders"))
+    try:
+        scan = RabbitLevels(wire, V2).scan(LEVEL, ScanLimits(quiet_s=0.2))
+        began_s = time.monotonic()
+        channel.basic_publish(to.exchange, to.routing_key, b"")
+        while some := scan.receive(at_most=100):
+            scan.acknowledge(m.tag for m in some)
+            channel.basic_publish(to.exchange, to.routing_key, b"")
+            assert time.monotonic() - began_s < 8
+        assert scan.end is ScanEnd.EMPTY
+    finally:
+        publishing.close()
+        pump.close()
+
+
+@BOTH
+def test_what_was_borrowed_still_leaves_in_time(url: str, version: DelaysVersion) -> None:
+    """A message that was held and went back keeps its expiry."""
+    with plain_channel(url) as channel:
+        channel.queue_declare("Sales.Orders", durable=True)
+        delivery = level_name(version, 0).removesuffix("level-00") + "delivery"
+        channel.queue_bind("Sales.Orders", delivery, "#.Sales.Orders")
+    began_s = time.monotonic()
+    _fill(url, 3, version, delay_s=2)
+    with _levels(url, version) as levels:
+        time.sleep(0.7)
+        scan = levels.scan(1, ScanLimits())
+        assert len(_all(scan)) == 3
+        scan.close()
+        got = take(url, "Sales.Orders", 3)
+    assert all(2 <= each.at_s - began_s < 2.6 for each in got)
+    assert len(got) == 3
+
+
+def test_a_message_that_came_back_too_often_is_left_alone(url: str) -> None:
+    """Near the delivery limit the scan refuses, before the broker would move the message on."""
+    _fill(url, 3)
+    with _levels(url, limit=6) as levels:
+        for _ in range(4):
+            scan = levels.scan(LEVEL, ScanLimits())
+            assert len(_all(scan)) == 3
+            scan.close()
+        scan = levels.scan(LEVEL, ScanLimits())
+        with pytest.raises(DeliveryLimitNear, match="come back 4 times"):
+            _all(scan)
+    wait_until(lambda: _waiting(url) == 3)
+
+
+def test_the_limit_is_that_of_the_broker(url: str) -> None:
+    """Before RabbitMQ 4 nothing limits; classic queues never do."""
+    assert delivery_limit(connection(url), None, V1) is None
+    assert delivery_limit(connection(url), None, V2) in (None, 20)
+
+
+def test_levels_are_counted_without_touching_them(url: str) -> None:
+    """Every level is told, also the empty ones."""
+    _fill(url, 7)
+    with _levels(url) as levels:
+        wait_until(lambda: levels.ready()[LEVEL] == 7)
+        found = levels.ready()
+    assert sum(found.values()) == 7
+    assert len(found) == 28
+
+
+def test_properties_that_cannot_be_read_cost_only_themselves(url: str) -> None:
+    """A message with a type of value that nobody knows comes with its bytes and a problem."""
+    _fill(url, 1)
+    to = address(V2, DAY_S, QueueName("Sales.Orders"))
+    with plain_channel(url) as channel:
+        headers = {"deep": _nested(20)}
+        properties = pika.BasicProperties(headers=headers)
+        channel.basic_publish(to.exchange, to.routing_key, b"deep", properties)
+        channel.basic_publish("nsb.v2.delay-level-16", to.routing_key, b"plain")
+        channel.queue_bind(level_name(V2, LEVEL), "amq.direct", "odd")
+        channel.basic_publish("amq.direct", "odd", b"odd")
+        channel.queue_unbind(level_name(V2, LEVEL), "amq.direct", "odd")
+    wait_until(lambda: _waiting(url) == 4)
+    with _levels(url) as levels:
+        scan = levels.scan(LEVEL, ScanLimits())
+        found = {m.body: m for m in _all(scan)}
+        scan.close()
+    assert "tables inside each other" in str(found[b"deep"].problem)
+    assert found[b"deep"].raw_properties
+    assert found[b"odd"].routing_key == "odd"
+    assert (found[b"plain"].headers, found[b"plain"].problem) == ({}, None)
+
+
+def _nested(levels: int) -> dict[str, Any]:
+    return {"x": _nested(levels - 1)} if levels else {}
+
+
+def test_a_lost_connection_ends_the_scan(url: str, proxy: Callable[[str], Proxy]) -> None:
+    """With an error that says so; what was held is in the queue again."""
+    _fill(url, 5)
+    line = proxy(url)
+    with _levels(line.url(url)) as levels:
+        scan = levels.scan(LEVEL, ScanLimits())
+        assert scan.receive(at_most=2)
+        line.cut()
+        with pytest.raises(TargetUnavailable):
+            _all(scan)
+        scan.close()
+    wait_until(lambda: _waiting(url) == 5)
+
+
+def test_a_level_that_does_not_exist_is_refused(vhost: Vhost) -> None:
+    """Nothing is declared."""
+    with _levels(vhost.amqp_url) as levels, pytest.raises(TargetError, match="level-16"):
+        levels.scan(LEVEL, ScanLimits())
