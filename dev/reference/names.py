@@ -13,7 +13,7 @@ from dev.reference.markdown import first_line, page, table, word
 from migrator import errors, logs
 from migrator.cli.root import program
 from migrator.domain.conversion import Reason
-from migrator.engine.checks import CHECKS, registry
+from migrator.engine.checks import CHECKS, DELAY_CHECKS, delays, registry
 
 _WIDTH: Final = 100
 """Characters; so that help is wrapped alike whatever terminal this runs in."""
@@ -64,8 +64,8 @@ def exit_codes() -> str:
         "Exit codes",
         "What the process tells its caller; the last line on stderr says why.",
         table(("code", "meaning", "what to do", "errors"), rows),
-        "`check` ends with 3 or 4 when something is refused, `delays inspect` with 3 when levels "
-        "are missing,\n"
+        "`check` and `delays verify` end with 3 or 4 when something is refused, `delays inspect` "
+        "with 3 when levels are missing,\n"
         "`quarantine list` with 5 when there are rows, and `batch list` with 6 when there are "
         "doubtful batches.",
     )
@@ -108,21 +108,28 @@ def quarantine_reasons() -> str:
 
 
 def checks() -> str:
-    """Return what each preflight check asks, and how bad its answer can be."""
-    rows = []
-    for name in CHECKS:
-        module = getattr(registry, name.replace("-", "_"))
-        source = inspect.getsource(module)
-        levels = [level for level in ("REFUSED", "WARNING") if f"Level.{level}" in source]
-        worst = ", ".join(level.lower() for level in levels)
-        asks = first_line(module), first_line(module.check)
-        rows.append((f"`{name}`", " ".join(asks), worst, word(words.CHECKS, name)))
+    """Return what each check asks, and how bad its answer can be."""
+    of_delays = [name for name in DELAY_CHECKS if name not in CHECKS]
+    also = ", ".join(f"`{name}`" for name in DELAY_CHECKS if name in CHECKS)
+    columns = ("check", "what it asks and does", "at worst", "remedy")
     return page(
         "Checks",
-        "`migrator check` makes all of them and changes nothing; `migrator run` makes them before "
-        "it starts, and does not start when one refuses.",
+        "`migrator check` makes all of the first table and changes nothing; `migrator run` makes "
+        "them before it starts, and does not start when one refuses.",
         "A finding is `ok`, `warning`, `refused` or `not_checked`.\n"
         "What could not be asked is `not_checked`, which is not the same as fine: "
         "most often `broker.management_url` is missing.",
-        table(("check", "what it asks and does", "at worst", "remedy"), rows),
+        table(columns, map(_check_row, CHECKS)),
+        f"`migrator delays verify` makes {also}, and these:",
+        table(columns, map(_check_row, of_delays)),
     )
+
+
+def _check_row(name: str) -> tuple[str, str, str, str]:
+    file = name.replace("-", "_")
+    module = getattr(registry if name in CHECKS else delays, file)
+    source = inspect.getsource(module)
+    levels = [level for level in ("REFUSED", "WARNING") if f"Level.{level}" in source]
+    worst = ", ".join(level.lower() for level in levels)
+    asks = first_line(module), first_line(module.check)
+    return f"`{name}`", " ".join(asks), worst, word(words.CHECKS, name)

@@ -128,6 +128,7 @@ EVENTS: Final[Mapping[Event, str]] = {
 }
 
 CHECKS: Final[Mapping[str, str]] = {
+    "bound-names": "Give one of the two another name, or remove the binding that nobody needs.",
     "broker-alarms": "Free memory or disk on that node; migrator waits meanwhile.",
     "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
     "permissions.",
@@ -141,6 +142,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "while empty, and made again.",
     "destinations": "Create the queue, rename it with `--map`, or let migrator bind it.",
     "endpoints": "Correct the name, set its table in `[[endpoints]]`, or check `store.schema`.",
+    "frozen-levels": "Create the queue and the bindings that the finding names; see "
+    "[what if](../what-if.md#a-level-is-frozen).",
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
     "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
@@ -153,6 +156,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
     "once none runs any more.",
     "vendor-run": "Finish that run, or abort it with the vendor's tool.",
+    "ways-out": "Start the endpoint once with its installers, or make the queue and the bindings "
+    "that the finding names.",
 }
 """The remedy."""
 

@@ -16,6 +16,7 @@ from migrator.broker.levels import level_queues, read_ladder
 from migrator.broker.management import ManagementApi
 from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 from migrator.broker.topology import inspect_delays
+from migrator.broker.ways import find_ways
 from migrator.domain.delays import BITS
 from migrator.domain.ladder import Ladder
 from migrator.domain.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
@@ -27,6 +28,7 @@ from migrator.domain.routing import (
     level_name,
 )
 from migrator.domain.timeouts import QueueName
+from migrator.domain.ways import Way
 from migrator.errors import TargetError
 from migrator.ports import BrokerServer, DelayEntities, NotChecked, Policy, QueueProbe, Room
 
@@ -116,8 +118,14 @@ class RabbitFacts:
         if isinstance(found, NotChecked):
             return found
         prefix = delivery_binding_key(QueueName(""))
-        keys = (binding.key for binding in found)
+        keys = [binding.key for binding in found if binding.key.startswith(prefix)]
         return frozenset(QueueName(key.removeprefix(prefix)) for key in keys if key != prefix)
+
+    def ways(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, Way] | NotChecked:
+        """Return the way to each of *names*; see ``ports.BrokerFacts``."""
+        return self._asked(lambda api: find_ways(self._settings, version, names, api.bindings_from))
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
         """Return how many messages hang in each level; see ``ports.BrokerFacts``."""

@@ -68,7 +68,7 @@ def check(
     with opened(loaded) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
         findings = run_checks(check_context(app, names, _previews(app, names)))
-    _show(findings, as_json=session.wants_json)
+    show(findings, name="check", as_json=session.wants_json)
     raise typer.Exit(exit_code(findings))
 
 
@@ -79,9 +79,10 @@ def _previews(app: App, names: Sequence[str]) -> Sequence[EndpointPreview] | Non
         return None
 
 
-def _show(findings: Sequence[Finding], *, as_json: bool) -> None:
+def show(findings: Sequence[Finding], *, name: str, as_json: bool) -> None:
+    """Write *findings* as a table and their verdict as talk, or both as the document *name*."""
     if as_json:
-        write_json("check", {"verdict": verdict(findings), "findings": documents(findings)})
+        write_json(name, {"verdict": verdict(findings), "findings": documents(findings)})
         return
     write_table(
         ("check", "level", "subject", "text", "remedy"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from migrator.domain.ladder import Ladder
@@ -11,6 +12,7 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import (
     QueueName,
 )
+from migrator.domain.ways import Way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,17 @@ class Room:
     """Below this much free disk the broker stops all publishers."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """Timeouts that were handed over for one destination."""
+
+    destination: QueueName
+    rows: int
+    first_due: datetime
+    """Aware, UTC; of those that were asked for."""
+    last_due: datetime
+
+
 class BrokerFacts(Protocol):
     """What checks ask the broker.
 
@@ -108,6 +121,12 @@ class BrokerFacts(Protocol):
         """Return the names that are bound to the delivery exchange by ``#.<name>``."""
         ...
 
+    def ways(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, Way] | NotChecked:
+        """Return how far the way from the delays to each of *names* is there."""
+        ...
+
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
         """Return how many expired messages wait in vain for a target, by level; no zeros."""
         ...
@@ -135,5 +154,26 @@ class LedgerFacts(Protocol):
             LedgerMissing: There is none, or not of the version this program needs.
             LedgerCloned: It was created in another database.
             StoreUnavailable: It cannot be asked.
+        """
+        ...
+
+
+class HandOvers(Protocol):
+    """What the ledger knows of timeouts that wait in the delays, or waited there."""
+
+    def handed_over(
+        self, *, due_from: datetime, due_until: datetime | None = None
+    ) -> Sequence[HandedOver]:
+        """Return what was handed over and is due in a range, by destination, sorted; may be empty.
+
+        Names are those that messages went to, as far as the renaming in force now is the one
+        of that time.
+
+        Args:
+            due_from: Aware, UTC; included.
+            due_until: Aware, UTC; not included. None: without end.
+
+        Raises:
+            StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; nothing was changed.
         """
         ...

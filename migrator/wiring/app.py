@@ -42,6 +42,7 @@ from migrator.ledger.batches import SqlBatches
 from migrator.ledger.books import SqlBooks
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.facts import SqlLedgerFacts
+from migrator.ledger.hand_overs import SqlHandOvers
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.names import names_for
@@ -158,6 +159,12 @@ class App:
     def ledger_facts(self) -> SqlLedgerFacts:
         """What checks ask the ledger."""
         return SqlLedgerFacts(self.engine, self.tables)
+
+    @cached_property
+    def hand_overs(self) -> SqlHandOvers:
+        """Where timeouts were handed over to."""
+        renamed = self.settings.handover.destination_map
+        return SqlHandOvers(self.engine, self.tables, renamed)
 
     @cached_property
     def ledger_id(self) -> str:

@@ -12,6 +12,7 @@ from migrator.domain.report import QuarantineFilter, WaitingDestination
 from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import LedgerError
+from migrator.ledger.hand_overs import SqlHandOvers
 from migrator.ports import Batch, HeldDestination, Lease, StoreEndpoint
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
@@ -246,3 +247,18 @@ def test_purge_forgets_what_was_dispatched(site: Site) -> None:
     assert site.states() == {"dispatched": 2}
     assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 0
     assert site.states() == {"dispatched": 2}
+
+
+def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> None:
+    """Claimed and quarantined rows are not among them; destinations have their present names."""
+    lease = site.lease()
+    endpoint = site.create(hours(6))
+    _settled(site, lease, endpoint, bad=(0,))
+    renamed = SqlHandOvers(site.engine, site.tables, {"Billing": "Renamed"})
+    (found,) = renamed.handed_over(due_from=NOW - timedelta(days=9))
+    assert (found.destination, found.rows) == ("Renamed", 5)
+    assert found.last_due - found.first_due == timedelta(hours=4)
+    plain = SqlHandOvers(site.engine, site.tables, {})
+    (near,) = plain.handed_over(due_from=found.first_due, due_until=found.last_due)
+    assert near.rows == 4
+    assert list(plain.handed_over(due_from=found.last_due + timedelta(seconds=1))) == []

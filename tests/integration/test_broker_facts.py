@@ -181,3 +181,38 @@ def test_a_management_api_for_somebody_else_is_an_answer(
         assert (ladder.totals.ready, ladder.totals.held) == (0, None)
         assert "refused" in ladder.gap
         assert found.server().product == "RabbitMQ"
+
+
+def test_ways_to_destinations_are_told(
+    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+) -> None:
+    """Of both topologies, whole and broken at either end; doing what is missing opens each."""
+    create_delays(settings, V2)
+    delivery = "nsb.v2.delay-delivery"
+    with plain_channel(vhost.amqp_url) as channel:
+        for name in ("direct", "whole", "unbound", "cut"):
+            channel.queue_declare(name, durable=True)
+        for name in ("whole", "cut", "dangling"):
+            channel.exchange_declare(name, "fanout", durable=True)
+            channel.exchange_bind(name, delivery, f"#.{name}")
+        channel.queue_bind("direct", delivery, "#.direct")
+        channel.queue_bind("whole", "whole", "")
+        names = [QueueName(n) for n in ("direct", "whole", "unbound", "cut", "dangling", "nothing")]
+        ways = facts.ways(V2, names)
+        assert not isinstance(ways, NotChecked)
+        assert [name for name in names if ways[name].is_open] == ["direct", "whole"]
+        assert not ways[QueueName("dangling")].has_queue
+        for way in ways.values():
+            if not way.has_queue:
+                channel.queue_declare(way.destination, durable=True)
+            for binding in way.missing:
+                bind = channel.queue_bind if binding.target_is_queue else channel.exchange_bind
+                bind(binding.target, binding.source, binding.key)
+    mended = facts.ways(V2, names)
+    assert not isinstance(mended, NotChecked)
+    assert all(way.is_open for way in mended.values())
+
+
+def test_ways_are_only_told_by_the_management_api(settings: ConnectionSettings) -> None:
+    """AMQP tells nobody what is bound."""
+    assert isinstance(RabbitFacts(settings, None).ways(V2, [QueueName("Sales")]), NotChecked)

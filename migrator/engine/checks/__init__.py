@@ -2,7 +2,7 @@
 
 A check is a function of a few parts that yields ``Finding``; it changes nothing. ``run_checks``
 turns what a check could not ask into ``NOT_CHECKED``. A new check is one file and one line in
-``registry``.
+``registry``, or in ``delays`` when it is about the delays alone.
 """
 
 from migrator.engine.checks.context import (
@@ -14,10 +14,13 @@ from migrator.engine.checks.context import (
     Context,
     Satellites,
 )
+from migrator.engine.checks.delays import DELAY_CHECKS, DelaysContext, check_delays
+from migrator.engine.checks.frozen_levels import Watch
 from migrator.engine.checks.registry import CHECKS, UNREACHABLE, refuse, run_checks
 
 __all__ = [
     "CHECKS",
+    "DELAY_CHECKS",
     "DISPATCH",
     "FORWARD",
     "MIGRATE",
@@ -25,7 +28,10 @@ __all__ = [
     "UNREACHABLE",
     "Choices",
     "Context",
+    "DelaysContext",
     "Satellites",
+    "Watch",
+    "check_delays",
     "refuse",
     "run_checks",
 ]

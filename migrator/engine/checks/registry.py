@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
@@ -111,8 +112,24 @@ def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequen
     names = set(CHECKS if only is None else only)
     found: list[Finding] = []
     for name in sorted(names):
-        found += _findings(name, CHECKS[name], context)
+        found += guarded(name, partial(CHECKS[name], context))
     return found
+
+
+def guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what *check* finds; whatever it cannot ask becomes a finding under *name*."""
+    try:
+        yield from check()
+    except UnknownEndpoint as exc:  # refused by the check that looks for them
+        yield Finding(check=name, level=Level.NOT_CHECKED, subject=name, text=str(exc))
+    except MigratorError as exc:
+        is_refused = isinstance(exc, PreflightRefused)
+        yield Finding(
+            check=name,
+            level=Level.REFUSED if is_refused else Level.NOT_CHECKED,
+            subject=name,
+            text=str(exc),
+        )
 
 
 def refuse(findings: Iterable[Finding]) -> None:
@@ -158,18 +175,3 @@ def _near_due_queues(context: Context) -> Sequence[str]:
         for name in names
         if context.choices.mode_of(name) == MIGRATE
     ]
-
-
-def _findings(name: str, check: Check, context: Context) -> Iterator[Finding]:
-    try:
-        yield from check(context)
-    except UnknownEndpoint as exc:  # refused by the check that looks for them
-        yield Finding(check=name, level=Level.NOT_CHECKED, subject=name, text=str(exc))
-    except MigratorError as exc:
-        is_refused = isinstance(exc, PreflightRefused)
-        yield Finding(
-            check=name,
-            level=Level.REFUSED if is_refused else Level.NOT_CHECKED,
-            subject=name,
-            text=str(exc),
-        )

@@ -55,6 +55,7 @@ def test_the_verbs_are_the_documented_ones() -> None:
         "db upgrade",
         "delays create",
         "delays inspect",
+        "delays verify",
         "endpoints",
         "ledger purge",
         "preview",

@@ -12,11 +12,13 @@ from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, QueueName
+from migrator.domain.ways import Way
 from migrator.engine.checks import Choices, Context, Satellites
 from migrator.errors import MigratorError, UnknownEndpoint
 from migrator.ports import (
     BrokerServer,
     DelayEntities,
+    HandedOver,
     NotChecked,
     Policy,
     QueueProbe,
@@ -31,6 +33,30 @@ NO_API = NotChecked(reason="no management API")
 COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
 RETRY = "migrator.retry.Sales.Timeouts.10"
 SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
+
+
+def way(
+    name: str,
+    *,
+    has_queue: bool = True,
+    has_exchange: bool = True,
+    is_bound: bool = True,
+    leads: bool = True,
+) -> Way:
+    """Return a way that is open unless told otherwise."""
+    return Way(
+        version=DelaysVersion.V2,
+        destination=QueueName(name),
+        has_queue=has_queue,
+        has_exchange=has_exchange,
+        is_bound=is_bound,
+        leads=leads,
+    )
+
+
+def no_way(name: str) -> Way:
+    """Return the way to a destination of which nothing is left."""
+    return way(name, has_queue=False, has_exchange=False, is_bound=False, leads=False)
 
 
 def ladder(*changed: Step, gap: str = "") -> Ladder:
@@ -52,6 +78,9 @@ class FakeBroker:
     entities: DelayEntities = COMPLETE
     rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
     bound: frozenset[QueueName] | NotChecked = frozenset()
+    closed: Sequence[Way] = ()
+    later: list[Mapping[int, int]] = field(default_factory=list)
+    """What hangs at the second look, the third …; ``hanging`` again after the last."""
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
     steps: Ladder = field(default_factory=lambda: ladder())
     alarm_texts: Sequence[str] | NotChecked = ()
@@ -100,9 +129,20 @@ class FakeBroker:
         return self.bound
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
-        """Return the counts set."""
+        """Return the counts set, from the second call on the later ones."""
         self._answer()
-        return self.hanging
+        found, self.hanging = self.hanging, self.later.pop(0) if self.later else self.hanging
+        return found
+
+    def ways(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, Way] | NotChecked:
+        """Return the closed ways set; all others are open."""
+        self._answer()
+        if isinstance(self.bound, NotChecked):
+            return self.bound
+        closed = {each.destination: each for each in self.closed}
+        return {name: closed.get(name) or way(name) for name in names}
 
     def ladder(self, version: DelaysVersion) -> Ladder:
         """Return the ladder set, for whatever version."""
@@ -170,6 +210,27 @@ class FakeLedger:
         if self.failure is not None:
             raise self.failure
         return "ledger a1, version 0001"
+
+
+@dataclass
+class FakeHandOvers:
+    """Implements ``ports.HandOvers``; knows ten timeouts, due now, for each name."""
+
+    names: Sequence[str] = ()
+    failure: MigratorError | None = None
+    asked: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+
+    def handed_over(
+        self, *, due_from: datetime, due_until: datetime | None = None
+    ) -> Sequence[HandedOver]:
+        """Return what was set, and remember what was asked for."""
+        if self.failure is not None:
+            raise self.failure
+        self.asked.append((due_from, due_until))
+        return [
+            HandedOver(destination=QueueName(name), rows=10, first_due=NOW, last_due=NOW)
+            for name in self.names
+        ]
 
 
 @dataclass

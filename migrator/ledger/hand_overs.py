@@ -1,0 +1,80 @@
+"""Where handed-over timeouts were sent to; nothing here changes the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Engine, func, select
+
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.domain.conversion import destination_of
+from migrator.domain.states import BatchState
+from migrator.domain.timeouts import QueueName
+from migrator.errors import LedgerError
+from migrator.ledger.identity import check_identity
+from migrator.ledger.tables import LedgerTables
+from migrator.ports import HandedOver
+
+
+class SqlHandOvers:
+    """Implements ``ports.HandOvers``."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables, renamed: Mapping[str, str]) -> None:
+        """Read the ledger in *tables*; *renamed* are the destinations that have other names."""
+        self._engine = engine
+        self._tables = tables
+        self._renamed = renamed
+
+    def handed_over(
+        self, *, due_from: datetime, due_until: datetime | None = None
+    ) -> Sequence[HandedOver]:
+        """Return what was handed over, by destination; see ``ports.HandOvers``.
+
+        Rows whose destination stands in their headers only are left out: that would mean to
+        read all of them.
+        """
+        check_identity(self._engine, self._tables)
+        row, batch = self._tables.timeout.c, self._tables.batch.c
+        query = (
+            select(row.destination, func.count(), func.min(row.due), func.max(row.due))
+            .join_from(self._tables.batch, self._tables.timeout, row.batch_id == batch.id)
+            .where(
+                batch.state == BatchState.HANDED_OVER,
+                batch.last_due >= due_from,
+                row.state.is_(None),
+                row.due >= due_from,
+                row.destination.is_not(None),
+            )
+            .group_by(row.destination)
+        )
+        if due_until is not None:
+            query = query.where(batch.first_due < due_until, row.due < due_until)
+        doing = "asking where timeouts were handed over to"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            found = connection.execute(query).all()
+        return self._merged(
+            HandedOver(
+                destination=destination_of(column, {}, self._renamed),
+                rows=rows,
+                first_due=first,
+                last_due=last,
+            )
+            for column, rows, first, last in found
+        )
+
+    @staticmethod
+    def _merged(found: Iterable[HandedOver]) -> Sequence[HandedOver]:
+        """Return one for each destination: ``Sales`` and ``Sales@MACHINE`` are the same."""
+        merged: dict[QueueName, HandedOver] = {}
+        for each in found:
+            known = merged.get(each.destination, each)
+            merged[each.destination] = replace(
+                each,
+                rows=each.rows + (0 if known is each else known.rows),
+                first_due=min(each.first_due, known.first_due),
+                last_due=max(each.last_due, known.last_due),
+            )
+        return [merged[name] for name in sorted(merged)]
