@@ -1,11 +1,11 @@
-"""``migrator delays``: the broker's native delay infrastructure."""
+"""``migrator delays``: the broker's native delay levels."""
 
 from __future__ import annotations
 
 import typer
 
 from migrator.broker.topology import create_delays
-from migrator.cli import verification
+from migrator.cli import canary, verification
 from migrator.cli.ladder import ladder_document, ladder_table
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
@@ -13,7 +13,9 @@ from migrator.cli.session import Delays, Json, given, session_of
 from migrator.domain.ladder import Ladder
 from migrator.errors import ExitCode
 
-verbs = typer.Typer(help="The native delay infrastructure: create, inspect.")
+verbs = typer.Typer(
+    help="The native delay levels: make them, look into them, verify them, try them."
+)
 
 
 @verbs.command(
@@ -74,3 +76,4 @@ def _missing(ladder: Ladder) -> str:
 
 # verbs in files of their own, each registered by one line
 verbs.command(epilog=verification.EPILOG)(verification.verify)
+verbs.command(epilog=canary.EPILOG)(canary.canary)

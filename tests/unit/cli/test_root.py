@@ -53,6 +53,7 @@ def test_the_verbs_are_the_documented_ones() -> None:
         "db grants",
         "db sql",
         "db upgrade",
+        "delays canary",
         "delays create",
         "delays inspect",
         "delays verify",

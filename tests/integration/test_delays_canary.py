@@ -1,0 +1,127 @@
+"""Probes through real levels: on time, to nobody else, and nothing stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from migrator.broker.canary import fly
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.management import ManagementApi, management_settings
+from migrator.broker.topology import create_delays
+from migrator.domain.canary import Arrival
+from migrator.domain.routing import DelaysVersion
+from migrator.errors import PreflightRefused, TargetError, TargetUnavailable
+from tests.conftest import Vhost
+from tests.unit.broker.material import V1, V2, connection, plain_channel, take
+
+STARS = "*." * 27
+DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}
+
+
+@pytest.fixture
+def settings(vhost: Vhost) -> ConnectionSettings:
+    """How the virtual host of the test is reached."""
+    return connection(vhost.amqp_url)
+
+
+@pytest.fixture
+def api(vhost: Vhost, settings: ConnectionSettings) -> Iterator[ManagementApi]:
+    """Its management API."""
+    where = management_settings(settings.address, vhost.node.management_url, settings.tls)
+    with ManagementApi(where) as opened:
+        yield opened
+
+
+def ours(vhost: Vhost) -> list[str]:
+    """Return the queues of canaries."""
+    queues = vhost.node.api("GET", f"queues/{quote(vhost.name, safe='')}")
+    return [queue["name"] for queue in queues if queue["name"].startswith("migrator.canary.")]
+
+
+@pytest.mark.parametrize(("version", "levels"), [(V1, [0]), (V2, [0, 1])])
+def test_probes_come_back_in_time_and_to_us_alone(
+    vhost: Vhost,
+    settings: ConnectionSettings,
+    api: ManagementApi,
+    version: DelaysVersion,
+    levels: list[int],
+) -> None:
+    """Neighbours get nothing, and no queue of ours stays."""
+    create_delays(settings, version)
+    with plain_channel(vhost.amqp_url) as channel:
+        for name in ("canary", "migrator.canary", "Sales"):
+            channel.queue_declare(name, durable=True)
+            channel.queue_bind(name, DELIVERY[version], f"#.{name}")
+    flight = fly(settings, version, levels, patience_s=10, find_bindings=api.bindings_from)
+    assert [(p.level, p.arrival) for p in flight.probes] == [(n, Arrival.ON_TIME) for n in levels]
+    late = [probe.late_s for probe in flight.probes if probe.late_s is not None]
+    print(f"late by {[round(late_s * 1000, 1) for late_s in late]} ms")
+    assert all(0 <= late_s < 2 for late_s in late)
+    assert (flight.left_queue, ours(vhost)) == ("", [])
+    with plain_channel(vhost.amqp_url) as channel:
+        for name in ("canary", "migrator.canary", "Sales"):
+            assert channel.queue_declare(name, passive=True).method.message_count == 0
+
+
+@pytest.mark.parametrize("key", ["#", "0.#", "#.canary.*"])
+def test_nothing_is_sent_where_somebody_listens_in(
+    vhost: Vhost, settings: ConnectionSettings, api: ManagementApi, key: str
+) -> None:
+    """He is named; our queue is gone again."""
+    create_delays(settings, V2)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("wiretap", durable=True)
+        channel.queue_bind("wiretap", DELIVERY[V2], key)
+    with pytest.raises(PreflightRefused, match="wiretap"):
+        fly(settings, V2, [0], patience_s=5, find_bindings=api.bindings_from)
+    assert ours(vhost) == []
+
+
+def test_delays_that_are_not_right_are_left_alone(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """A probe would hang in them."""
+    with pytest.raises(PreflightRefused, match="delays verify"):
+        fly(settings, V2, [0], patience_s=5, find_bindings=None)
+    assert ours(vhost) == []
+
+
+def test_a_lost_probe_still_finds_its_queue_later(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """A queue that went with us would leave the probe hanging in its level for ever."""
+    create_delays(settings, V1)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.queue_declare("slow", durable=True)
+        channel.exchange_unbind(DELIVERY[V1], "nsb.delay-level-00", f"{STARS}0.#")
+        channel.queue_bind("slow", "nsb.delay-level-00", f"{STARS}0.#")
+    # nobody can see that without the management API
+    flight = fly(settings, V1, [1], patience_s=2.2, find_bindings=None)
+    assert [probe.arrival for probe in flight.probes] == [Arrival.LOST]
+    assert ours(vhost) == [flight.left_queue]
+    (late,) = take(vhost.amqp_url, "slow", 1)
+    with plain_channel(vhost.amqp_url) as channel:
+        channel.basic_publish(DELIVERY[V1], late.routing_key, late.body, late.properties)
+    (found,) = take(vhost.amqp_url, flight.left_queue, 1)
+    assert found.properties.message_id == f"{flight.left_queue}/1"
+
+
+def test_a_probe_that_no_level_takes_is_told(vhost: Vhost, settings: ConnectionSettings) -> None:
+    """It is nowhere, so our queue goes."""
+    create_delays(settings, V2)
+    with plain_channel(vhost.amqp_url) as channel:
+        level = "nsb.v2.delay-level-00"
+        channel.queue_unbind(level, level, f"{STARS}1.#")
+    with pytest.raises(TargetError, match="level 0"):
+        fly(settings, V2, [0], patience_s=5, find_bindings=None)
+    assert ours(vhost) == []
+
+
+def test_a_broker_that_is_gone_is_told() -> None:
+    """As by every verb."""
+    gone = connection("amqp://guest:guest@127.0.0.1:1/%2F")
+    with pytest.raises(TargetUnavailable):
+        fly(gone, V2, [0], patience_s=5, find_bindings=None)
