@@ -6,7 +6,7 @@ Source: reference ``timeout-manager.md`` section 12; design section 10.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -28,6 +28,10 @@ _MESSAGE: Final = f"{_EXCEPTION}Message"
 _STACK_TRACE: Final = f"{_EXCEPTION}StackTrace"
 _REMOVED: Final = frozenset({"NServiceBus.Retries", "NServiceBus.FLRetries"})
 _MOST_DIGITS: Final = 9
+_HARMFUL_FLAGS: Final = 1 << 8 | 1 << 4
+"""Properties ``expiration`` (the copy would vanish) and ``user-id`` (the broker refuses it)."""
+_HARMFUL_KEYS: Final = (b"\x02CC", b"\x03BCC")
+"""Headers, as they are on the wire, by which the broker sends copies to other queues."""
 _ERROR_RESERVE_BYTES: Final = 1024
 """For what the next reader's broker or tool adds to a failed message."""
 _RETRY_RESERVE_BYTES: Final = 4096
@@ -113,8 +117,9 @@ def failed_copy(
     timeout manager did the same, so that who retries the message begins to count anew. What an
     older failure left in ``NServiceBus.ExceptionInfo`` goes, too.
 
-    A copy of what came, without any fault header, is returned for a message that could not be
-    read or has no message id, and when there is no room for the headers.
+    When there is no room for these headers, or the message could not be read, its properties are
+    copied as they came; not even that when they would make the copy expire, be refused, or reach
+    other queues: then it has its body and the fault headers, and nothing else.
 
     Args:
         message: As it was delivered.
@@ -124,23 +129,24 @@ def failed_copy(
         frame_max_bytes: As negotiated; 0: no limit. The stack trace, and then the failure's
             message, are cut so that all headers fit.
     """
-    if message.problem is not None or not (message.message_id or "").strip():
-        return _raw_copy(message)
+    faults = _fault_headers(failure, at, now)
+    if message.problem is not None:
+        return _unread_copy(message, faults)
     headers = {
         key: value
         for key, value in normalised_headers(message).items()
         if key not in _REMOVED and not key.startswith(_EXCEPTION)
     }
-    native_id = unicode_text(message.message_id or "")
+    native_id = unicode_text(message.message_id or "").strip()
     message_id = h.message_id(headers)
-    if not message_id:
+    if not message_id and native_id:
         message_id = headers[h.MESSAGE_ID] = native_id
-    headers |= _fault_headers(failure, at, now)
+    headers |= faults
     _shorten(headers, (_STACK_TRACE, _MESSAGE), frame_max_bytes)
     if _leaves(headers, frame_max_bytes) < _ERROR_RESERVE_BYTES:
-        return _raw_copy(message)
-    fits = utf8_bytes(message_id) <= SHORT_STRING_BYTES
-    return _envelope(message, headers, message_id if fits else native_id)
+        return _unread_copy(message, faults)
+    fits = utf8_bytes(message_id or "") <= SHORT_STRING_BYTES
+    return _envelope(message, headers, (message_id if fits else native_id) or None)
 
 
 def _fault_headers(failure: Failure, at: FailedAt, now: datetime) -> dict[str, str | None]:
@@ -190,6 +196,17 @@ def _envelope(
 
 def _property(text: str | None) -> str | None:
     return None if text is None else unicode_text(text)
+
+
+def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> Envelope:
+    """Return *message* as it came where that is harmless, else its body with *faults* alone."""
+    flags = int.from_bytes(message.raw_properties[:2], "big")
+    is_harmless = not flags & _HARMFUL_FLAGS and not any(
+        key in message.raw_properties for key in _HARMFUL_KEYS
+    )
+    if is_harmless and flags:
+        return _raw_copy(message)
+    return replace(_raw_copy(message), headers=faults, raw_properties=None)
 
 
 def _raw_copy(message: IncomingMessage) -> Envelope:

@@ -246,9 +246,34 @@ def test_a_control_message_gains_a_message_id() -> None:
 
 
 @pytest.mark.parametrize("message_id", [None, "", " "])
-def test_a_message_without_any_id_is_copied_as_it_came(message_id: str | None) -> None:
-    """The transports take it for poison and do the same."""
-    assert is_raw(failed(incoming(message_id=message_id)))
+def test_a_message_without_any_id_says_where_it_failed(message_id: str | None) -> None:
+    """It is known by its header; never by a copy of properties that might lead elsewhere."""
+    copy = failed(incoming(message_id=message_id))
+    assert not is_raw(copy)
+    assert copy.message_id == HEADERS["NServiceBus.MessageId"]
+    assert copy.headers["NServiceBus.FailedQ"]
+    nameless = failed(incoming({"a": "b"}, message_id=message_id))
+    assert nameless.message_id is None
+    assert "NServiceBus.MessageId" not in nameless.headers
+
+
+@pytest.mark.parametrize(
+    "raw_properties",
+    [
+        b"\x01\x00\x0560000",  # expiration: the copy would vanish from the error queue
+        b"\x00\x10\x05guest",  # user-id: the broker would refuse it, and end the channel
+        b"\x20\x00\x00\x00\x00\x20\x02CCA\x00",  # CC: it would reach other queues as well
+        b"\x20\x00\x00\x00\x00\x20\x03BCCA\x00",
+        b"",
+    ],
+)
+def test_properties_that_do_harm_are_not_copied_unread(raw_properties: bytes) -> None:
+    """What could not be read keeps its body, and says where it failed."""
+    message = incoming({}, problem="unknown field type", raw_properties=raw_properties)
+    copy = failed(message)
+    assert copy.raw_properties is None
+    assert copy.body == message.body
+    assert copy.headers["NServiceBus.FailedQ"]
 
 
 # ── room in the frame ───────────────────────────────────────────────────────────────────────
@@ -286,7 +311,8 @@ def test_the_message_is_cut_when_that_is_not_enough() -> None:
 
 def test_without_room_for_where_it_failed_a_message_is_copied_as_it_came() -> None:
     """It fitted when it came, so it fits again; a frame too large would end the connection."""
-    assert is_raw(failed(incoming({**HEADERS, "Big": "a" * 129_000})))
+    big = incoming({**HEADERS, "Big": "a" * 129_000}, raw_properties=b"\x80\x00raw")
+    assert is_raw(failed(big))
 
 
 def test_an_unlimited_frame_cuts_nothing() -> None:
