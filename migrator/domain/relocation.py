@@ -6,7 +6,7 @@ deliver days early. What cannot lie is the broker: the routing key's bits and th
 is found in leave a span of time in which it is due, and ``x-death`` makes that span short. A
 header counts only within it. Known lies are always too early, so of several claims the latest
 counts, and without any the end of the span: never early, and late by the span at most.
-Source: reference ``native-delays.md`` sections 3, 4, 8 and 12; docs/relocation.md.
+Source: reference ``native-delays.md`` sections 3, 4, 8 and 12; docs/delays.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,257 @@
+"""``migrator delays migrate`` and ``transfer``: to the newer delays, or to another broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from migrator.cli.opening import opened
+from migrator.cli.output import console, say, write_json, write_table
+from migrator.cli.session import Delays, Json, Session, Yes, confirmed, given, session_of
+from migrator.config.secrets import read_secret
+from migrator.domain.routing import DelaysVersion, suffix_collisions
+from migrator.engine.relocation import Outcome
+from migrator.errors import ConfigError, ExitCode, MigratorError
+from migrator.wiring import App
+from migrator.wiring.relocations import RelocationRequest, relocating
+
+_ENDINGS: Final = """
+\b
+Exit codes: 0 nothing is left; 3 delays are missing; 4 broker unreachable;
+  5 done, but messages were left or put aside."""
+MIGRATE_EPILOG: Final = f"""\b
+Examples:
+  migrator delays migrate --dry-run
+  migrator delays migrate --yes
+{_ENDINGS}"""
+TRANSFER_EPILOG: Final = f"""\b
+Examples:
+  migrator delays transfer --to-url amqp://migrator@rabbit-2/prod --dry-run
+  migrator delays transfer --to-url-file /etc/migrator/target --yes
+  migrator delays transfer --delays v1 --to-url-file /etc/migrator/target --yes
+{_ENDINGS}"""
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only count; everything goes back where it was.")
+]
+Distrust = Annotated[
+    bool,
+    typer.Option(
+        "--distrust-headers",
+        help="Go by routing keys alone: never early whatever headers say, but late by up to what"
+        " the key leaves open.",
+    ),
+]
+
+
+def migrate(
+    context: typer.Context,
+    dry_run: DryRun = False,
+    distrust_headers: Distrust = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Move what waits in the delays v1 into the delays v2 of the same broker.
+
+    Killed at any moment, it loses nothing and is simply run again; at most the last 2000
+    messages may then exist twice, with the same message id. Never early.
+    """
+    session = session_of(context, as_json=as_json)
+    request = RelocationRequest(
+        verb="migrate",
+        source=DelaysVersion.V1,
+        target=DelaysVersion.V2,
+        believe_headers=not distrust_headers,
+        is_dry=dry_run,
+    )
+    with opened(session.load()) as app:
+        _relocate(app, session, request, yes=yes)
+
+
+def transfer(
+    context: typer.Context,
+    to_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The other broker.", show_default=False)
+    ] = None,
+    to_url_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file that holds its URL.", show_default=False),
+    ] = None,
+    delays: Delays = None,
+    to_delays: Annotated[
+        DelaysVersion, typer.Option(metavar="v1|v2", help="Generation on the other broker.")
+    ] = DelaysVersion.V2,
+    dry_run: DryRun = False,
+    distrust_headers: Distrust = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Move what waits in the delays of this broker into those of another one.
+
+    As `delays migrate`. Certificates are those of broker.tls for both brokers.
+    """
+    session = session_of(context, as_json=as_json)
+    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
+        request = RelocationRequest(
+            verb="transfer",
+            source=app.plan.delays,
+            target=to_delays,
+            target_url=_target_url(to_url, to_url_file),
+            believe_headers=not distrust_headers,
+            is_dry=dry_run,
+        )
+        _relocate(app, session, request, yes=yes)
+
+
+def _target_url(url: str | None, file: Path | None) -> str:
+    if (url is None) == (file is None):
+        raise ConfigError("where to? give --to-url or --to-url-file, and only one of them")
+    if file is None:
+        return url or ""
+    try:
+        return read_secret(file)
+    except ValueError as exc:
+        raise ConfigError(f"--to-url-file: {exc}") from exc
+
+
+def _relocate(app: App, session: Session, request: RelocationRequest, *, yes: bool) -> None:
+    if not request.is_dry:
+        what = f"delays {request.verb} takes every message out of the delays {request.source}"
+        confirmed(yes=yes, what=what)
+    with _progress() as advance, relocating(app, request, on_progress=advance) as ready:
+        advance.expect(ready.waiting)
+        relocation = ready.relocation
+        try:
+            relocation.run()
+        except (MigratorError, KeyboardInterrupt):
+            _say_interrupted(relocation.outcome)
+            raise
+    if session.wants_json:
+        write_json(f"delays-{request.verb}", _document(relocation.outcome, request))
+    else:
+        _show(relocation.outcome, request)
+    is_whole = not (relocation.outcome.left or relocation.outcome.aside)
+    is_whole = is_whole and not relocation.outcome.unfinished
+    raise typer.Exit(ExitCode.DONE if is_whole else ExitCode.QUARANTINED)
+
+
+class _Advance:
+    """Tells how far a relocation is, if somebody looks."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("moving", total=None)
+
+    def expect(self, waiting: int) -> None:
+        """Say how many messages there are."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=waiting)
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Show how many messages were moved."""
+        if self._bar is not None and self._task is not None:
+            level = min(outcome.levels, default=0)
+            text = f"level {level:02d}"
+            self._bar.update(self._task, completed=outcome.moved, description=text)
+
+
+@contextmanager
+def _progress() -> Iterator[_Advance]:
+    if not sys.stderr.isatty():
+        yield _Advance(None)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        yield _Advance(bar)
+
+
+# ── what is said ────────────────────────────────────────────────────────────────────────────────
+
+
+def _document(outcome: Outcome, request: RelocationRequest) -> dict[str, object]:
+    return {
+        "dry_run": request.is_dry,
+        "source": str(request.source),
+        "target": str(request.target),
+        "moved": outcome.moved,
+        "left": outcome.left,
+        "why_left": {str(why): count for why, count in sorted(outcome.why_left.items())},
+        "poison": outcome.aside,
+        "poison_queue": request.poison_queue,
+        "uncertain": {
+            "messages": outcome.uncertain,
+            "late_by_at_most_s": outcome.largest_uncertainty.total_seconds(),
+        },
+        "levels": [
+            {
+                "level": number,
+                "found": level.found,
+                "moved": level.moved,
+                "left": level.left,
+                "poison": level.aside,
+                "is_complete": level.is_complete,
+            }
+            for number, level in outcome.levels.items()
+        ],
+        "destinations": [
+            {"name": name, "moved": found.moved, "left": found.left, "detail": found.detail}
+            for name, found in sorted(outcome.destinations.items())
+        ],
+        "collisions": [
+            {"catcher": catcher, "caught": caught} for catcher, caught in _collisions(outcome)
+        ],
+    }
+
+
+def _collisions(outcome: Outcome) -> tuple[tuple[str, str], ...]:
+    return suffix_collisions(frozenset(outcome.destinations))
+
+
+def _show(outcome: Outcome, request: RelocationRequest) -> None:
+    levels = [
+        (f"{number:02d}", level.moved, level.left, level.aside)
+        for number, level in outcome.levels.items()
+        if level.found
+    ]
+    moved = "would move" if request.is_dry else "moved"
+    if levels:
+        write_table(("level", moved, "left", "poison"), levels)
+    destinations = [
+        (name, found.moved, found.left, found.detail)
+        for name, found in sorted(outcome.destinations.items())
+    ]
+    if destinations:
+        write_table(("destination", moved, "left", "why"), destinations)
+    for line in _remarks(outcome, request):
+        say(line)
+
+
+def _remarks(outcome: Outcome, request: RelocationRequest) -> Iterator[str]:
+    would = "would be" if request.is_dry else "were"
+    yield f"{outcome.moved} messages {would} moved to the delays {request.target}"
+    if outcome.left:
+        yield f"{outcome.left} messages {would} left where they are; mend it and run again"
+    if outcome.aside:
+        yield f"{outcome.aside} messages {would} put into {request.poison_queue}"
+    if outcome.uncertain:
+        largest_s = outcome.largest_uncertainty.total_seconds()
+        yield (
+            f"of {outcome.uncertain} messages the headers cannot be believed: they come late "
+            f"rather than early, by {largest_s:.0f} s at most"
+        )
+    for level in outcome.unfinished:
+        yield f"level {level:02d} was not seen to its end: run again, or mend what is left first"
+    for catcher, caught in _collisions(outcome):
+        yield f"messages for {caught} reach {catcher} as well: its name is the end of the other"
+    if not request.is_dry:
+        yield "what was published meanwhile into higher levels is met by running again"
+
+
+def _say_interrupted(outcome: Outcome) -> None:
+    say(f"{outcome.moved} messages were moved, nothing is lost; run again to go on")

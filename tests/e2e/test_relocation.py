@@ -1,0 +1,393 @@
+"""`delays migrate` and `transfer` on a real broker: nothing lost, and nothing early."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pika
+import pytest
+
+from migrator.broker.topology import create_delays
+from migrator.domain.headers import DELAY_IN_SECONDS, EXPIRE, MESSAGE_ID, TIME_SENT
+from migrator.domain.relocation import RETRIES, RETRIES_TIMESTAMP
+from migrator.domain.routing import (
+    DelaysVersion,
+    address,
+    level_name,
+    parse_routing_key,
+)
+from migrator.domain.timeouts import QueueName
+from migrator.domain.wiretime import build_wire_time, parse_wire_time
+from tests.conftest import Vhost
+from tests.e2e.rig import Rig, chance
+from tests.unit.broker.material import connection, wait_until
+
+V1, V2 = DelaysVersion.V1, DelaysVersion.V2
+DAY_S = 86_400
+MARGIN = timedelta(milliseconds=5)
+"""Headers were written just before they were published."""
+RECEIVERS = ("Billing", "Acme.Billing.Invoices", "Sales", "My.Sales.Orders")
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """One message as some endpoint, or tool, put it into the delays."""
+
+    destination: str
+    delay_s: int
+    age_s: float = 0
+    """How much older its TimeSent is than its publishing."""
+    more: dict[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    published_at: datetime = datetime(1, 1, 1, tzinfo=UTC)
+
+    @property
+    def due_at(self) -> datetime:
+        """When it has to arrive."""
+        return self.published_at + timedelta(seconds=self.delay_s)
+
+    def headers(self) -> dict[str, Any]:
+        sent_at = self.published_at - timedelta(seconds=self.age_s)
+        usual = {
+            MESSAGE_ID: self.id,
+            TIME_SENT: build_wire_time(sent_at),
+            DELAY_IN_SECONDS: self.delay_s,
+            "NServiceBus.Umlaut": "Zürich ☃",
+            "Custom": [1, {"deep": True}],
+        }
+        special = {RETRIES_TIMESTAMP: self.published_at, EXPIRE: self.due_at}
+        asked = {
+            key: build_wire_time(special[key]) if value is None else value
+            for key, value in self.more.items()
+        }
+        return usual | asked
+
+
+def honest(destination: str = "Billing", delay_s: int = 4) -> Sent:
+    """Return what a native sender publishes."""
+    return Sent(destination=destination, delay_s=delay_s)
+
+
+def retried(destination: str = "Billing", delay_s: int = 4, age_s: float = 3600) -> Sent:
+    """Return a delayed retry: its TimeSent is that of the original."""
+    return Sent(
+        destination=destination,
+        delay_s=delay_s,
+        age_s=age_s,
+        more={RETRIES: "1", RETRIES_TIMESTAMP: None},
+    )
+
+
+def by_vendor_tool(destination: str = "Billing", delay_s: int = 5, age_s: float = 2) -> Sent:
+    """Return what the vendor's migration tool makes of a stored timeout."""
+    return Sent(destination=destination, delay_s=delay_s, age_s=age_s, more={EXPIRE: None})
+
+
+def lying(destination: str = "Billing", delay_s: int = 6, age_s: float = 400 * DAY_S) -> Sent:
+    """Return a message with an old TimeSent and nothing that tells why."""
+    return Sent(destination=destination, delay_s=delay_s, age_s=age_s)
+
+
+def publish(url: str, version: DelaysVersion, messages: Sequence[Sent]) -> None:
+    """Put *messages* into the levels, confirmed."""
+    client = pika.BlockingConnection(pika.URLParameters(url))
+    with contextlib.closing(client):
+        channel = client.channel()
+        for message in messages:
+            to = address(version, message.delay_s, QueueName(message.destination))
+            message.published_at = datetime.now(UTC)
+            properties = pika.BasicProperties(
+                message_id=message.id,
+                headers=message.headers(),
+                type="Acme.Remind",
+                priority=3,
+                delivery_mode=2,
+                app_id="somebody",
+            )
+            channel.basic_publish(to.exchange, to.routing_key, message.id.encode(), properties)
+        channel.confirm_delivery()
+        channel.basic_publish("", "nobody-at-all", b"", mandatory=False)  # waits for all before
+
+
+def create_receivers(url: str, *names: str) -> None:
+    """Declare queues; binding them to the delays is what migrator does."""
+    client = pika.BlockingConnection(pika.URLParameters(url))
+    with contextlib.closing(client):
+        channel = client.channel()
+        for name in names:
+            channel.queue_declare(name, durable=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """One message that reached its queue, or still waits in a level."""
+
+    queue: str
+    routing_key: str
+    properties: pika.BasicProperties
+    body: bytes
+    at: datetime
+
+    @property
+    def id(self) -> str:
+        return str(self.properties.message_id)
+
+    @property
+    def due_by_key(self) -> datetime:
+        """When it arrives that has been found in the first level on its way."""
+        return self.at + timedelta(seconds=parse_routing_key(self.routing_key)[0])
+
+    @property
+    def due_by_headers(self) -> datetime:
+        """What the vendor's tools would make of it."""
+        headers = self.properties.headers
+        return parse_wire_time(headers[TIME_SENT]) + timedelta(seconds=headers[DELAY_IN_SECONDS])
+
+
+def take(url: str, *queues: str, count: int = 0, until: float = 0) -> list[Arrival]:
+    """Take what is in *queues*; wait for *count* until a moment of ``time.monotonic``."""
+    taken: list[Arrival] = []
+    client = pika.BlockingConnection(pika.URLParameters(url))
+    with contextlib.closing(client):
+        channel = client.channel()
+        channel.basic_qos(prefetch_count=1000)
+
+        def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            taken.append(
+                Arrival(
+                    queue=method.consumer_tag,
+                    routing_key=method.routing_key,
+                    properties=properties,
+                    body=body,
+                    at=datetime.now(UTC),
+                )
+            )
+            channel.basic_ack(method.delivery_tag)
+
+        for queue in queues:
+            channel.basic_consume(queue, on_message, consumer_tag=queue)
+        last = -1
+        while (len(taken) < count and time.monotonic() < until) or last != len(taken):
+            last = len(taken)
+            client.process_data_events(time_limit=0.25)
+        client.process_data_events(time_limit=0)
+    return taken
+
+
+def all_levels(version: DelaysVersion) -> list[str]:
+    """Return the names of the level queues."""
+    return [level_name(version, level) for level in range(28)]
+
+
+@pytest.fixture
+def rig(vhost: Vhost) -> Iterator[Rig]:
+    """Both generations of delays on one virtual host; no store is needed."""
+    for version in (V1, V2):
+        create_delays(connection(vhost.amqp_url), version)
+    create_receivers(vhost.amqp_url, *RECEIVERS)
+    rig = Rig(database_url="sqlite:///nowhere.db", broker_url=vhost.amqp_url)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def other(vhost: Vhost) -> Iterator[str]:
+    """Another broker, as far as a client can tell, with the delays v2."""
+    node, name = vhost.node, f"{vhost.name}-b"
+    node.create_vhost(name)
+    url = node.amqp_url(name)
+    create_delays(connection(url), V2)
+    create_receivers(url, *RECEIVERS)
+    yield url
+    node.delete_vhost(name)
+
+
+def _document(rig: Rig, *args: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(rig.must("delays", *args, "--json", codes=(code,)))
+    return found
+
+
+def _check_arrivals(sent: Sequence[Sent], url: str, *queues: str) -> None:
+    """Wait until *sent* have arrived in *queues*: each once, not early, and hardly late.
+
+    Of messages whose headers cannot be believed nobody knows when they came into their level; of
+    the short delays here, that is four seconds at most.
+    """
+    by_id = {message.id: message for message in sent}
+    arrived = take(url, *queues, count=len(sent), until=time.monotonic() + 12)
+    assert Counter(each.id for each in arrived) == Counter(by_id.keys())
+    for each in arrived:
+        message = by_id[each.id]
+        late_s = (each.at - message.due_at).total_seconds()
+        assert -MARGIN.total_seconds() < late_s < (6 if message.age_s > DAY_S else 2), message
+
+
+# ── none early ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
+    """Honest or lying, dotted or not: moved, each arrives once, when it is due."""
+    url = rig.broker_url
+    kinds = (honest, retried, by_vendor_tool, lying)
+    short = [kind(to, s) for kind in kinds for to in RECEIVERS[:2] for s in (4, 5, 6)]
+    orders = [honest("My.Sales.Orders", 5)]
+    days = [honest("Billing", 3 * DAY_S), retried("Billing", 9 * DAY_S, age_s=DAY_S)]
+    days += [by_vendor_tool("Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
+    days += [lying("Acme.Billing.Invoices", 20 * DAY_S)]
+    publish(url, V1, [*days, *short, *orders])
+    document = _document(rig, "migrate", "--yes")
+    assert (document["moved"], document["left"], document["poison"]) == (29, 0, 0)
+    assert document["uncertain"]["messages"] >= 7
+    assert take(url, *all_levels(V1)) == []
+    waiting = {each.id: each for each in take(url, *all_levels(V2)[14:])}
+    for message in days:
+        found = waiting[message.id]
+        assert -MARGIN < found.due_by_headers - message.due_at < timedelta(seconds=8)
+        assert -MARGIN < found.due_by_key - message.due_at < timedelta(seconds=9)
+        headers = found.properties.headers
+        assert not [key for key in headers if key.startswith("x-")]
+        assert headers["Custom"] == [1, {"deep": True}]
+        assert headers["NServiceBus.Umlaut"] == "Zürich ☃"
+        assert (found.properties.priority, found.properties.app_id) == (3, "somebody")
+        assert (found.properties.type, found.properties.delivery_mode) == ("Acme.Remind", 2)
+        assert found.body == message.id.encode()
+    _check_arrivals([*short, *orders], url, *RECEIVERS)
+
+
+def test_a_name_that_ends_like_another_is_no_reason_to_deliver_there(rig: Rig) -> None:
+    """The destination is the whole rest of the key; that the broker may copy is said."""
+    url = rig.broker_url
+    create_receivers(url, "Orders")
+    publish(url, V1, [honest("My.Sales.Orders", DAY_S), honest("Orders", DAY_S)])
+    document = _document(rig, "migrate", "--yes")
+    assert document["collisions"] == [{"catcher": "Orders", "caught": "My.Sales.Orders"}]
+    names = {each.routing_key[56:] for each in take(url, *all_levels(V2))}
+    assert names == {"My.Sales.Orders", "Orders"}
+
+
+def test_transfer_to_another_broker(rig: Rig, other: str) -> None:
+    """Messages of v2 arrive on the other broker, in time, and are gone here."""
+    url = rig.broker_url
+    short = [kind(delay_s=4 + n) for kind in (honest, retried, lying) for n in range(2)]
+    publish(url, V2, [honest(delay_s=DAY_S), *short])
+    document = _document(rig, "transfer", "--to-url", other, "--yes")
+    assert (document["moved"], document["left"]) == (7, 0)
+    _check_arrivals(short, other, "Billing")
+    assert len(take(other, *all_levels(V2))) == 1
+    assert take(url, *all_levels(V2), "Billing") == []
+
+
+# ── what cannot be moved ────────────────────────────────────────────────────────────────────────
+
+
+def test_what_cannot_be_moved_is_left_or_put_aside(rig: Rig) -> None:
+    """A missing destination, copies wished for, unreadable messages: none stops the rest."""
+    url = rig.broker_url
+    client = pika.BlockingConnection(pika.URLParameters(url))
+    with contextlib.closing(client):
+        channel = client.channel()
+        properties = pika.BasicProperties(expiration="9000000", user_id="guest", headers={})
+        channel.queue_bind(level_name(V1, 16), "amq.direct", "odd")
+        channel.basic_publish("amq.direct", "odd", b"odd", properties)
+        deep: dict[str, Any] = {}
+        for _ in range(20):
+            deep = {"x": deep}
+        to = address(V1, DAY_S, QueueName("Billing"))
+        for headers in (deep, {"CC": ["elsewhere"]}):
+            given = pika.BasicProperties(headers=headers)
+            channel.basic_publish(to.exchange, to.routing_key, b"deep", given)
+    lost = [Sent(destination="Nowhere", delay_s=DAY_S) for _ in range(30)]
+    good = [honest(delay_s=DAY_S) for _ in range(5)]
+    publish(url, V1, [*lost, *good])
+    document = _document(rig, "migrate", "--yes", code=5)
+    assert (document["moved"], document["left"], document["poison"]) == (5, 31, 2)
+    assert document["why_left"] == {"copies": 1, "destination-unknown": 30}
+    assert len(take(url, *all_levels(V2))) == 5
+    aside = {each.body: each for each in take(url, "migrator.poison.migrate")}
+    assert aside[b"odd"].properties.headers["Migrator.Found.RoutingKey"] == "odd"
+    assert aside[b"odd"].properties.expiration is None
+    assert aside[b"deep"].properties.headers["Migrator.Found.RoutingKey"] == to.routing_key
+    create_receivers(url, "Nowhere")
+    document = _document(rig, "migrate", "--yes", code=5)
+    assert (document["moved"], document["left"]) == (30, 1)
+
+
+def test_a_dry_run_moves_nothing(rig: Rig) -> None:
+    """It says by level and destination what would happen, and leaves all as it was."""
+    url = rig.broker_url
+    sent = [honest(delay_s=DAY_S), honest("Sales", delay_s=2**20), honest("Nowhere", DAY_S)]
+    publish(url, V1, sent)
+    document = _document(rig, "migrate", "--dry-run", code=5)
+    levels = {each["level"]: each["moved"] for each in document["levels"] if each["found"]}
+    assert levels == {20: 1, 16: 1}
+    assert {each["name"]: each["left"] for each in document["destinations"]} == {
+        "Billing": 0,
+        "Nowhere": 1,
+        "Sales": 0,
+    }
+    assert take(url, *all_levels(V2)) == []
+    text = rig.run("delays", "migrate", "--dry-run")
+    assert "2 messages would be moved" in text.stderr
+    wait_until(lambda: len(take(url, *all_levels(V1))) == 3)
+    refused = rig.run("delays", "migrate")
+    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
+
+
+def test_the_same_place_is_refused(rig: Rig) -> None:
+    """Messages would be met again for ever; another name of the same broker does not hide it."""
+    same = rig.broker_url.replace("127.0.0.1", "localhost")
+    refused = rig.run("delays", "transfer", "--to-url", same, "--yes")
+    assert (refused.returncode, "the same virtual host" in refused.stderr) == (2, True)
+    refused = rig.run("delays", "transfer", "--yes")
+    assert (refused.returncode, "--to-url" in refused.stderr) == (2, True)
+
+
+# ── kill -9 ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kill_often(rig: Rig, kills: int, count: int) -> None:
+    url = rig.broker_url
+    dice = chance(kills)
+    sent = [
+        dice.choice((honest, retried, by_vendor_tool, lying))(
+            dice.choice(RECEIVERS[:2]), dice.randrange(DAY_S, 200 * DAY_S)
+        )
+        for _ in range(count)
+    ]
+    publish(url, V1, sent)
+    for _ in range(kills):
+        process = rig.start("delays", "migrate", "--yes")
+        time.sleep(1.0 + dice.random() * count / 4000)
+        rig.kill(process)
+    rig.must("delays", "migrate", "--yes")
+    found = take(url, *all_levels(V2))
+    by_id = {message.id: message for message in sent}
+    times = Counter(each.id for each in found)
+    duplicated = sum(times.values()) - len(times)
+    print(f"kills {kills}, messages {count}, lost {count - len(times)}, duplicated {duplicated}")
+    assert times.keys() == by_id.keys()
+    assert duplicated <= 2000 * kills
+    assert all(each.body == each.id.encode() for each in found)
+    assert all(each.due_by_headers >= by_id[each.id].due_at - MARGIN for each in found)
+    assert all(each.due_by_key >= by_id[each.id].due_at - MARGIN for each in found)
+    assert take(url, *all_levels(V1)) == []
+
+
+def test_three_kills_lose_nothing(rig: Rig) -> None:
+    """Killed at random moments and run again: all there, none early, copies have the same id."""
+    _kill_often(rig, kills=3, count=4000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_kills_lose_nothing(rig: Rig) -> None:
+    """The same with 20 000 messages and 20 kills."""
+    _kill_often(rig, kills=20, count=20_000)
