@@ -151,7 +151,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",
     "store-reachable": "Check `store.url`, network, user, password and rights.",
-    "stuck-levels": "Look again; if they stay, find and bind the missing destination.",
+    "stuck-levels": "`migrator delays verify` looks again, and names the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "
     "once none runs any more.",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +18,13 @@ from migrator.domain.routing import level_name
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig, row
 
-_RETRY = "dead_letter_worker_publisher_confirm_timeout"
+_SETTINGS_MS = {
+    "dead_letter_worker_publisher_confirm_timeout": 2000,
+    "quorum_tick_interval": 1000,
+}
+_GET = "application:get_env(rabbit, {}, undefined)."
+_SET = "application:set_env(rabbit, {}, {})."
+_UNSET = "application:unset_env(rabbit, {})."
 _STEP = re.compile(
     r"create queue (?P<queue>\S+?)(?:,|$)"
     r"|bind exchange (?P<source>\S+) to (?P<kind>queue|exchange) (?P<target>\S+)"
@@ -28,12 +36,15 @@ _STEP = re.compile(
 def impatient_node(vhost: Vhost) -> Iterator[Vhost]:
     """A virtual host whose levels try again every two seconds, not every three minutes.
 
-    Queues that are declared from now on take the setting over; that of others stays as it was.
+    And they count every second. Queues take the settings over when they are declared, so those
+    of other tests stay as they were.
     """
-    found = vhost.node.ctl("eval", f"{{ok, Ms}} = application:get_env(rabbit, {_RETRY}), Ms.")
-    vhost.node.ctl("eval", f"application:set_env(rabbit, {_RETRY}, 2000).")
+    before = {key: vhost.node.ctl("eval", _GET.format(key)).strip() for key in _SETTINGS_MS}
+    for key, value in _SETTINGS_MS.items():
+        vhost.node.ctl("eval", _SET.format(key, value))
     yield vhost
-    vhost.node.ctl("eval", f"application:set_env(rabbit, {_RETRY}, {int(found)}).")
+    for key, was in before.items():
+        vhost.node.ctl("eval", (_UNSET if was == "undefined" else _SET).format(key, was))
 
 
 def _held(vhost: Vhost) -> dict[str, int]:
@@ -72,7 +83,8 @@ def test_a_frozen_level_is_named_and_thaws_by_what_is_suggested(
 ) -> None:
     """Forty timeouts for a queue that was deleted stop a level, until verify's remedy is done."""
     rig.prepare("Billing", "Gone")
-    rows = [row(timedelta(seconds=6), destination="Gone") for _ in range(40)]
+    first = row(timedelta(seconds=7), destination="Gone")
+    rows = [replace(first, id=str(uuid.uuid4())) for _ in range(40)]  # one delay, so one level
     rig.insert(rows)
     rig.migrate("--cutoff", "0s")
     assert not rig.stored_ids()

@@ -32,7 +32,7 @@ def check(broker: BrokerFacts, *, version: DelaysVersion) -> Iterator[Finding]:
             subject=level_name(version, level),
             text=f"{count} expired messages are not passed on yet"
             + ("; if they stay, the level stands still for every endpoint" if may_freeze else ""),
-            remedy="look again; if they stay, find and bind the missing destination",
+            remedy="migrator delays verify: it looks again, and names the missing destination",
         )
     if not stuck:
         yield Finding(check=NAME, level=Level.OK, subject="levels", text="nothing hangs in them")
