@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -129,6 +130,8 @@ class Rig:
     """When the endpoint's name does not say it."""
     delays: DelaysVersion = DelaysVersion.V2
     settings: dict[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    """The program's configuration file, if it shall have one."""
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     # ── the legacy side ─────────────────────────────────────────────────────────────────────
@@ -230,8 +233,9 @@ class Rig:
         environment = self.environment(**env)
         if fault is not None:
             environment[FAULT_VARIABLE] = fault
+        given = ("--config", str(self.config)) if self.config else ()
         process = subprocess.Popen(
-            [*self.program, *args],
+            [*self.program, *given, *args],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

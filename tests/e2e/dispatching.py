@@ -1,0 +1,79 @@
+"""A rig whose program is the timeout manager of old endpoints: its settings, and its start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.e2e.rig import Rig
+
+Values = Mapping[str, object]
+
+
+def settings_text(
+    *endpoints: str,
+    mode: str = "dispatch",
+    dispatch: Values | None = None,
+    handover: Values | None = None,
+) -> str:
+    """Return a configuration file for *endpoints*, all in one mode."""
+    lines: list[str] = []
+    for name in endpoints:
+        lines += ["[[endpoints]]", f"name = {json.dumps(name)}", f"mode = {json.dumps(mode)}"]
+    for section, values in (("dispatch", dispatch), ("handover", handover)):
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in (values or {}).items()]
+    return "\n".join([*lines, ""])
+
+
+def prepare_dispatcher(rig: Rig, folder: Path, *, mode: str = "dispatch", **sections: Any) -> None:
+    """Write the settings, create the legacy table and the ledger, and delays where they serve."""
+    rig.config = folder / "migrator.toml"
+    rig.config.write_text(settings_text(rig.endpoint, mode=mode, **sections))
+    rig.create_store()
+    verbs = [("db", "upgrade")] + ([] if mode == "dispatch" else [("delays", "create")])
+    for process in [rig.start(*verb) for verb in verbs]:
+        done = rig.finish(process)
+        assert done.returncode == 0, done.stderr[-4000:]
+
+
+def start_dispatcher(
+    rig: Rig, *, fault: str | None = None, queue: str | None = None
+) -> subprocess.Popen[str]:
+    """Start the program and wait until it consumes; with a fault point it may be gone by then."""
+    process = rig.start("run", "--endpoint", rig.endpoint, fault=fault)
+    deadline = time.monotonic() + 30
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        while process.poll() is None and not consumers(
+            channel, queue or f"{rig.endpoint}.Timeouts"
+        ):
+            if time.monotonic() > deadline:
+                process.kill()
+                break
+            connection.sleep(0.05)
+    assert fault is not None or process.poll() is None, rig.finish(process).stderr[-6000:]
+    return process
+
+
+def consumers(channel: BlockingChannel, queue: str) -> int:
+    """Return how many consume *queue*."""
+    return int(channel.queue_declare(queue, passive=True).method.consumer_count)
+
+
+def waiting(rig: Rig, queue: str) -> int:
+    """Return how many messages wait in *queue* and are in nobody's hand."""
+    with rig.amqp() as connection:
+        found = connection.channel().queue_declare(queue, passive=True).method
+        return int(found.message_count)
+
+
+def actions(stderr: str) -> list[dict[str, Any]]:
+    """Return the log lines of a program that wrote JSON."""
+    return [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]

@@ -1,0 +1,179 @@
+"""Destinations that are missing, unbound, gone, of another form: only their own messages wait."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dev.servers import wait_until
+from migrator.domain.wiretime import parse_wire_time
+from tests.e2e.arrivals import Receiver, books
+from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
+from tests.e2e.old_endpoint import OldEndpoint
+from tests.e2e.rig import Rig, row
+
+
+def held(rig: Rig) -> dict[str, dict[str, Any]]:
+    """Return what `status --json` says of held destinations, by name."""
+    found: Sequence[dict[str, Any]] = json.loads(rig.must("status", "--json"))["held"]
+    return {str(each["destination"]): each for each in found}
+
+
+def test_rows_for_missing_and_unbound_destinations_wait_in_the_store(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """No queue, an exchange without one, or one that is not bound: held, told, later delivered.
+
+    Without the management API only the broker itself can say that a queue is not bound.
+    """
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        for name in ("NoQueue", "Loose"):
+            channel.exchange_declare(name, "fanout", durable=True)
+        channel.queue_declare("Loose", durable=True)
+    rig.management_url = None
+    prepare_dispatcher(rig, tmp_path)
+    process = start_dispatcher(rig)
+    fine = [endpoint.deferred(2 + n / 4, to="Billing") for n in range(8)]
+    missing = {
+        name: endpoint.deferred(2, to=name, body=name.encode())
+        for name in ("Nowhere", "NoQueue", "Loose")
+    }
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        endpoint.send(*fine, *missing.values())
+        wait_until(lambda: len(rig.stored()) == 11, seconds=1, what="eleven rows")
+        before = {str(each[1]): each for each in rig.stored().values()}
+        receiver.wait_for(*fine)
+        after = {str(each[1]): each for each in rig.stored().values()}
+        assert after == {name: before[name] for name in missing}
+        told = held(rig)
+        assert set(told) == set(missing)
+        assert all(each["next_try_at"] and each["detail"] for each in told.values())
+        assert {told["Nowhere"]["reason"], told["Loose"]["reason"]} == {
+            "destination-unknown",
+            "unroutable",
+        }
+        rig.create_receivers(*missing)
+        with Receiver(rig.broker_url, *missing) as late:
+            late.wait_for(*missing.values(), seconds=25)
+            assert {each.queue: each.body.decode() for each in late.arrivals} == {
+                name: name for name in missing
+            }
+            assert books([*missing.values()], late.arrivals).early == ()
+        wait_until(lambda: held(rig) == {}, seconds=10, what="nothing held")
+        rig.stop(process)
+    account = books(fine, receiver.arrivals)
+    assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
+    assert account.worst_s < 1
+    assert rig.stored() == {}
+
+
+def test_a_destination_that_goes_away_holds_up_nobody_else(rig: Rig, tmp_path: Path) -> None:
+    """Its way was known and is gone: others are delivered on time, its own when it is back."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing", "Shipping")
+    prepare_dispatcher(rig, tmp_path)
+    process = start_dispatcher(rig)
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        first = endpoint.deferred(1.5, to="Shipping")
+        endpoint.send(first)
+        with Receiver(rig.broker_url, "Shipping") as shipping:
+            shipping.wait_for(first)
+        with rig.amqp() as connection:
+            connection.channel().queue_delete("Shipping")
+            connection.channel().exchange_delete("Shipping")
+        ours = [endpoint.deferred(1.5 + n / 4, to="Billing") for n in range(12)]
+        theirs = [endpoint.deferred(1.5 + n / 4, to="Shipping") for n in range(3)]
+        endpoint.send(*theirs, *ours)
+        receiver.wait_for(*ours)
+        wait_until(lambda: set(held(rig)) == {"Shipping"}, seconds=10, what="a held destination")
+        rig.create_receivers("Shipping")
+        with Receiver(rig.broker_url, "Shipping") as shipping:
+            shipping.wait_for(*theirs, seconds=25)
+            assert books(theirs, shipping.arrivals).duplicated == ()
+        rig.stop(process)
+    account = books(ours, receiver.arrivals)
+    print(f"beside a destination that went away: {account}")
+    assert (account.lost, account.foreign, account.early) == ((), (), ())
+    # the broker closes a channel that names an exchange that is gone, before it has confirmed all
+    assert len(account.duplicated) <= len(theirs)
+    assert account.worst_s < 3
+
+
+def test_a_message_due_at_once_is_retried_as_configured(rig: Rig, tmp_path: Path) -> None:
+    """For a missing destination: in ``error`` after all delays; created meanwhile: delivered."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare()
+    prepare_dispatcher(rig, tmp_path, dispatch={"retry_delays": ["1s", "2s"]})
+    process = start_dispatcher(rig)
+    never = endpoint.deferred(0, to="Nowhere", body=b"never")
+    later = endpoint.deferred(0, to="Later", body=b"later")
+    with Receiver(rig.broker_url, "error") as receiver:
+        sent_at = datetime.now(UTC)
+        endpoint.send(never, later)
+        time.sleep(1.8)  # after the first delay, before the end of the second
+        rig.create_receivers("Later")
+        with Receiver(rig.broker_url, "Later") as created:
+            created.wait_for(later, seconds=5)
+            (found,) = created.arrivals
+        (failed,) = receiver.wait_for(never, seconds=5)
+        time.sleep(1)
+        assert len(receiver.arrivals) == 1
+        rig.stop(process)
+    took_s = (failed.at - sent_at).total_seconds()
+    print(f"in error after {took_s:.2f} s, delivered after {(found.at - sent_at).total_seconds()}")
+    assert 3 <= took_s < 4.5
+    assert found.at - sent_at < timedelta(seconds=4.5)
+    assert found.properties.message_id == later.properties.message_id
+    assert not [name for name in found.headers if name.startswith(("x-", "Migrator"))]
+    headers = failed.headers
+    assert headers["NServiceBus.FailedQ"] == endpoint.timeouts
+    assert headers["NServiceBus.MessageId"] == never.properties.message_id
+    assert headers["NServiceBus.Timeout.Expire"] == never.headers["NServiceBus.Timeout.Expire"]
+    assert parse_wire_time(headers["NServiceBus.TimeOfFailure"]) >= sent_at + timedelta(seconds=3)
+    assert "Nowhere" in headers["NServiceBus.ExceptionInfo.Message"]
+    assert not [name for name in headers if name.startswith(("x-", "Migrator"))]
+    assert waiting(rig, endpoint.timeouts) == 0
+
+
+def test_one_timeout_manager_for_many_destinations(rig: Rig, tmp_path: Path) -> None:
+    """As an external timeout manager: many senders, conventional and direct receivers, machines.
+
+    Rows of other days that name ``Queue@MACHINE`` go to the queue as well.
+    """
+    host = OldEndpoint(rig)
+    host.declare()
+    conventional = [f"Fan.{n}" for n in range(6)]
+    direct = [f"Plain-{n}" for n in range(6)]
+    rig.create_receivers(*conventional)
+    rig.create_receivers(*direct, direct=True)
+    prepare_dispatcher(rig, tmp_path)
+    process = start_dispatcher(rig)
+    rig.insert(row(timedelta(seconds=1), destination=f"{name}@OLDBOX") for name in conventional)
+    senders = [OldEndpoint(rig, core=5, machine="OLDBOX"), host, OldEndpoint(rig, core=7)]
+    messages = [
+        sender.deferred(seconds, to=name, body=name.encode())
+        for sender in senders
+        for name in (*conventional, *direct)
+        for seconds in (0.5, 2.5)
+    ]
+    with Receiver(rig.broker_url, *conventional, *direct, "error") as receiver:
+        for sender in senders:
+            sender.send(*messages[senders.index(sender) * 24 :][:24])
+        receiver.wait_for(*messages)
+        receiver.wait(lambda: len(receiver.arrivals) >= len(messages) + len(conventional))
+        rig.stop(process)
+    ours = [each for each in receiver.arrivals if each.body != b'{"a": 1}']
+    account = books(messages, ours)
+    assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
+    assert all(each.body.decode() == each.queue for each in ours)
+    rows = [each.queue for each in receiver.arrivals if each.body == b'{"a": 1}']
+    assert sorted(rows) == conventional
+    exchanges = {each.queue: each.exchange for each in receiver.arrivals}
+    assert exchanges == {name: name for name in conventional} | dict.fromkeys(direct, "")

@@ -1,0 +1,174 @@
+"""Mode forward: what old endpoints send to ``.Timeouts`` goes straight into the native delays."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dev.servers import wait_until
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.wiretime import build_wire_time
+from tests.e2e.arrivals import Receiver, books
+from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
+from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoint, OldMessage
+from tests.e2e.rig import Rig
+
+KILLED: Final = -9
+LONGEST_S: Final = 2**28 - 1
+DELIVER_AT: Final = "NServiceBus.DeliverAt"
+DELAY: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+
+
+def watch_table(rig: Rig) -> None:
+    """Make the database note every row that is ever written into the legacy table."""
+    with rig.sql() as connection:
+        connection.execute("CREATE TABLE written (n int)")
+        connection.execute(
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO written VALUES (1); RETURN NULL; END $$"
+        )
+        connection.execute(
+            'CREATE TRIGGER noted AFTER INSERT ON "Sales_TimeoutData" '
+            "FOR EACH ROW EXECUTE FUNCTION note()"
+        )
+
+
+def written(rig: Rig) -> int:
+    """Return how many rows were."""
+    with rig.sql() as connection:
+        return len(connection.execute("SELECT * FROM written").fetchall())
+
+
+@pytest.mark.parametrize(
+    ("delays", "is_direct"),
+    [
+        (DelaysVersion.V2, False),
+        pytest.param(DelaysVersion.V2, True, marks=pytest.mark.slow),
+        (DelaysVersion.V1, False),
+    ],
+)
+def test_messages_of_all_versions_arrive_by_way_of_the_delays(
+    rig: Rig, tmp_path: Path, delays: DelaysVersion, is_direct: bool
+) -> None:
+    """Versions 5, 6 and 7, all kinds: on time, as native messages, and none is ever stored."""
+    rig.delays = delays
+    olds = [
+        OldEndpoint(rig, core=5, is_direct=is_direct, machine="OLDBOX"),
+        OldEndpoint(rig, core=6, is_direct=is_direct),
+        OldEndpoint(rig, core=7, is_direct=is_direct),
+    ]
+    olds[0].declare("Billing")
+    prepare_dispatcher(rig, tmp_path, mode="forward")
+    watch_table(rig)
+    process = start_dispatcher(rig)
+    with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
+        messages: list[OldMessage] = []
+        for old in olds:
+            of_old = [old.deferred(n / 4, to="Billing", body=b"\x00\xff") for n in range(-4, 16)]
+            of_old.append(old.saga_timeout(2.2, saga_id=str(uuid.uuid4())))
+            of_old.append(old.delayed_retry(1.7, retry=2, message_id=str(uuid.uuid4())))
+            old.send(*of_old)
+            messages += of_old
+        arrivals = {each.key: each for each in receiver.wait_for(*messages)}
+        time.sleep(0.5)
+        rig.stop(process)
+    account = books(messages, receiver.arrivals)
+    print(f"{delays}, direct={is_direct}: {account}")
+    assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
+    assert account.worst_s < 2.5  # the oldest was a second overdue when it was sent
+    for message in messages:
+        found = arrivals[message.key]
+        headers = {n: v for n, v in found.headers.items() if not n.startswith("x-")}
+        wanted = {n: v for n, v in message.headers.items() if n not in (EXPIRE, ROUTE_TO)}
+        wanted.pop(CONFIRMATION_ID, None)
+        assert message.due_at is not None
+        assert headers.pop(DELIVER_AT) == build_wire_time(message.due_at)
+        assert isinstance(headers.pop(DELAY), int)
+        assert {**headers, "NServiceBus.TimeSent": ""} == {
+            **wanted,
+            "NServiceBus.NonDurableMessage": "False",
+            "NServiceBus.TimeSent": "",
+        }
+        assert found.properties.message_id == message.properties.message_id
+        assert found.properties.correlation_id == message.properties.correlation_id
+        assert found.properties.type == message.properties.type
+        assert found.properties.delivery_mode == 2
+        assert found.body == message.body
+    assert (written(rig), rig.stored()) == (0, {})
+    assert waiting(rig, "Sales.Timeouts") == 0
+
+
+def test_what_no_delay_can_hold_is_stored_and_can_be_cleared(rig: Rig, tmp_path: Path) -> None:
+    """Longer than 2^28 - 1 seconds: stored as the timeout manager does; clearing removes it.
+
+    An hour less is already too long for us: a margin for what is still to be done with it.
+    """
+    endpoint = OldEndpoint(rig)
+    endpoint.declare()
+    prepare_dispatcher(rig, tmp_path, mode="forward")
+    process = start_dispatcher(rig)
+    ended, kept = str(uuid.uuid4()), str(uuid.uuid4())
+    long = [endpoint.saga_timeout(LONGEST_S + 3600, saga_id=ended) for _ in range(3)]
+    longer = endpoint.saga_timeout(LONGEST_S + 3600, saga_id=kept)
+    just_fits = endpoint.saga_timeout(LONGEST_S - 2 * 3600, saga_id=ended)
+    endpoint.send(*long, longer, just_fits)
+    wait_until(lambda: len(rig.stored()) == 4, seconds=5, what="four rows")
+    assert {str(each[2]) for each in rig.stored().values()} == {ended, kept}
+    endpoint.send(endpoint.clear_timeouts(ended))
+    wait_until(lambda: len(rig.stored()) == 1, seconds=5, what="three rows removed")
+    assert {str(each[2]) for each in rig.stored().values()} == {kept}
+    (in_delays,) = rig.drain_levels()
+    assert in_delays.properties.message_id == just_fits.properties.message_id
+    assert waiting(rig, endpoint.timeouts) == 0
+    rig.stop(process)
+
+
+def test_killed_between_confirm_and_acknowledgement(rig: Rig, tmp_path: Path) -> None:
+    """Forwarded twice at most, with the same id, and none is lost."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    prepare_dispatcher(rig, tmp_path, mode="forward", dispatch={"prefetch": 20})
+    process = start_dispatcher(rig, fault="forward.confirmed:3")
+    sent = [endpoint.deferred(2.5, to="Billing") for _ in range(100)]
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        endpoint.send(*sent)
+        assert rig.finish(process, timeout=20).returncode == KILLED
+        process = start_dispatcher(rig)
+        receiver.wait_for(*sent)
+        time.sleep(1.5)
+        rig.stop(process)
+    account = books(sent, receiver.arrivals)
+    print(f"killed at forward.confirmed: {account}")
+    assert (account.lost, account.foreign, account.early) == ((), (), ())
+    assert 1 <= len(account.duplicated) <= 20
+    assert all(each.properties.message_id == each.key[:-1] for each in receiver.arrivals)
+
+
+def test_forwarding_adds_little_latency(rig: Rig, tmp_path: Path) -> None:
+    """From the old endpoint through the delays to the receiver: batching adds next to nothing.
+
+    The delays themselves round up to whole seconds, so only overdue messages can show it.
+    """
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    prepare_dispatcher(rig, tmp_path, mode="forward")
+    process = start_dispatcher(rig)
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        warm = endpoint.deferred(-60, to="Billing")  # looks the destination up, and binds it
+        endpoint.send(warm)
+        receiver.wait_for(warm)
+        sent: list[OldMessage] = []
+        for _ in range(100):
+            sent.append(endpoint.deferred(0, to="Billing"))
+            endpoint.send(sent[-1])
+            time.sleep(0.01)
+        receiver.wait_for(*sent)
+        rig.stop(process)
+    account = books([warm, *sent], receiver.arrivals)
+    print(f"from send to receipt: {account.median_s * 1000:.1f} ms (median)")
+    assert (account.lost, account.duplicated) == ((), ())
+    assert account.median_s < 0.2
