@@ -89,6 +89,11 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "The message was due, was published, and came back: nothing is bound for its destination.",
         "Put the destination's binding right; then retry.",
     ),
+    Reason.REFUSED: (
+        "The broker ended the connection for this message, or its queue takes no more; the detail "
+        "has the broker's words.",
+        "Do what they say; then retry.",
+    ),
 }
 """What it means, and what to do."""
 

@@ -85,13 +85,15 @@ class Publisher:
         limits: WindowLimits,
         *,
         identity_of_returned: IdentityOfReturned | None = None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         """Open a channel with confirms on *wire*.
 
         *identity_of_returned* reads a returned message's identity where parcels carry one of
-        their own; else it is the mark's.
+        their own; else it is the mark's. *guard* raises when waiting must end.
         """
         self._wire = wire
+        self._guard = guard
         self._identity_of_returned = identity_of_returned or _by_mark
         self._limits = limits
         self._channel = wire.channel()
@@ -179,6 +181,7 @@ class Publisher:
         pump = self._wire.pump
         progress, since_s = self._progress(), time.monotonic()
         while not pump.run(is_done, _CHECK_S):
+            self._guard()
             latest = self._progress()
             if latest != progress or self._wire.blocked_reason is not None:
                 progress, since_s = latest, time.monotonic()

@@ -54,12 +54,19 @@ class RabbitRoutes:
     def routes(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
         """Return how each of *names* is reached, or why it is not; see ``ports.Routes``."""
         with self._lock:
-            asked = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
-            if asked:
-                with admin_session(self._settings, purpose="look for destinations") as admin:
-                    for name in asked:
-                        self._remembered[name] = (self._monotonic_s(), self._look(admin, name))
-            return {name: self._remembered[name][1] for name in names}
+            known = {name: self._remembered[name][1] for name in names if self._is_fresh(name)}
+        asked = [name for name in dict.fromkeys(names) if name not in known]
+        if asked:  # without the lock: who only forgets a name must not wait for the broker
+            known |= self._ask(asked)
+        return known
+
+    def _ask(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+        with admin_session(self._settings, purpose="look for destinations") as admin:
+            found = {name: self._look(admin, name) for name in names}
+        with self._lock:
+            asked_s = self._monotonic_s()
+            self._remembered |= {name: (asked_s, answer) for name, answer in found.items()}
+        return found
 
     def forget(self, names: Collection[QueueName]) -> None:
         """Ask again for *names* at the next call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from migrator.broker.connection import ConnectionSettings
@@ -28,9 +28,16 @@ _NO_PASS: Final = Pass(batch=BatchId(0), attempt=0)
 
 
 def open_satellite_link(
-    settings: ConnectionSettings, *, endpoint: str, owner: str, limits: WindowLimits
+    settings: ConnectionSettings,
+    *,
+    endpoint: str,
+    owner: str,
+    limits: WindowLimits,
+    guard: Callable[[], None] = lambda: None,
 ) -> RabbitSatelliteLink:
     """Return a link for the dispatcher of *endpoint*, ready to publish; nothing is consumed yet.
+
+    *guard* raises when publishing must end, however long the broker lets it wait.
 
     Raises:
         AccessRefused: User, password or virtual host.
@@ -41,7 +48,7 @@ def open_satellite_link(
     try:
         publishing = Wire(pump, settings, f"{name} publish", reads_properties=True)
         consuming = Wire(pump, settings, f"{name} consume", reads_properties=True)
-        return RabbitSatelliteLink(publishing, consuming, limits)
+        return RabbitSatelliteLink(publishing, consuming, limits, guard)
     except BaseException:
         pump.close()
         raise
@@ -50,12 +57,20 @@ def open_satellite_link(
 class RabbitSatelliteLink:
     """Implements ``ports.SatelliteLink``; made by ``open_satellite_link``."""
 
-    def __init__(self, publishing: Wire, consuming: Wire, limits: WindowLimits) -> None:
+    def __init__(
+        self,
+        publishing: Wire,
+        consuming: Wire,
+        limits: WindowLimits,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         """Publish and consume over two connections of one pump."""
         self._pump = publishing.pump
         self._publishing = publishing
         self._consuming = consuming
-        self._publisher = Publisher(publishing, limits, identity_of_returned=_returned_identity)
+        self._publisher = Publisher(
+            publishing, limits, identity_of_returned=_returned_identity, guard=guard
+        )
         self._arrived: deque[Delivery] = deque()
         self._unsettled: dict[int, tuple[Any, int]] = {}
         self._last_tag = 0
@@ -86,7 +101,14 @@ class RabbitSatelliteLink:
             self._last_tag += 1
             self._unsettled[self._last_tag] = (channel, method.delivery_tag)
             message = _incoming(properties, body)
-            self._arrived.append(Delivery(queue=queue, tag=self._last_tag, message=message))
+            self._arrived.append(
+                Delivery(
+                    queue=queue,
+                    tag=self._last_tag,
+                    message=message,
+                    is_redelivered=bool(method.redelivered),
+                )
+            )
 
         def on_cancel(_frame: Any) -> None:
             self._pump.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
@@ -134,8 +156,11 @@ class RabbitSatelliteLink:
         with contextlib.suppress(Exception):  # a loop that was closed needs no waking
             self._pump.loop.add_callback_threadsafe(self._on_wake)
 
-    def close(self) -> None:
-        """Close both connections; never raises."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Close both connections; see ``ports.SatelliteLink``."""
+        if at_once:
+            for wire in (self._publishing, self._consuming):
+                wire.abandon()
         self._pump.close()
 
     def _on_wake(self) -> None:

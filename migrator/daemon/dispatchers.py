@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _STANDBY_LOOK_S: Final = 1.0
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 10.0
+_TELL_EVERY_S: Final = 10.0
 _QUIET_S: Final = 1.5
 """With ``once``: done after so long without anything to do; two polls fit in."""
 
@@ -38,8 +39,11 @@ class OpenedDispatcher(Protocol):
 
     session: DispatcherSession
 
-    def close(self) -> None:
-        """End the session and its link; never raises."""
+    def close(self, *, at_once: bool) -> None:
+        """End the session and its link; never raises.
+
+        With *at_once*, nothing that is still on its way out is sent any more.
+        """
         ...
 
 
@@ -92,6 +96,7 @@ class DispatcherThread:
         self._finishes_only = finishes_only
         self._failures = 0
         self._failing_since_s = 0.0
+        self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
         name = f"dispatcher-{endpoint}"
@@ -165,19 +170,29 @@ class DispatcherThread:
         opened = self._open_session(held)
         session = opened.session
         held.doing = lambda: session.doing
+        is_ours = True
         try:
             session.start()
-            while True:
-                finishing = self._stop.draining.is_set() or self._finishes_only
-                is_busy = session.turn(may_take=not finishing)
-                if session.has_polled:
-                    self._went_well()
-                if finishing and not is_busy:
-                    return
-                if self._once and session.has_polled and session.is_idle_for(_QUIET_S):
-                    return
+            while not self._is_done(session):
+                pass
+        except LeaseLost:
+            is_ours = False
+            raise
         finally:
-            opened.close()
+            opened.close(at_once=not is_ours)
+
+    def _is_done(self, session: DispatcherSession) -> bool:
+        """Do one turn; return whether it was the last."""
+        finishing = self._stop.draining.is_set() or self._finishes_only
+        is_busy = session.turn(may_take=not finishing)
+        if session.problem is not None:
+            if not self._tolerates(session.problem):
+                return True
+        elif session.has_polled:
+            self._went_well()
+        if finishing:
+            return not is_busy
+        return self._once and session.has_polled and session.is_idle_for(_QUIET_S)
 
     @contextmanager
     def _the_lane(self) -> Iterator[HeldLease | None]:
@@ -235,45 +250,56 @@ class DispatcherThread:
             )
         self._failures = 0
         self._is_critical = False
+        self._tell_again_s = float("-inf")
 
     def _may_go_on(self, exc: MigratorError) -> bool:
-        """Wait a little after a failure; after too many of them, do what was chosen."""
+        """Wait a little after a failure that ended the session; False: give up."""
+        if not self._tolerates(exc):
+            return False
+        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
+        self._failures += 1
+        self._stop.draining.wait(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+        return True
+
+    def _tolerates(self, exc: MigratorError) -> bool:
+        """Say what is wrong, now and then; after too long, do what was chosen. False: give up."""
         now_s = time.monotonic()
         if not self._failures:
             self._failing_since_s = now_s
-        self._failures += 1
+            self._failures = 1
+        if now_s >= self._tell_again_s:
+            self._tell_again_s = now_s + _TELL_EVERY_S
+            _log.warning(
+                "the dispatcher is degraded; it goes on trying",
+                extra={
+                    "action": "dispatcher_degraded",
+                    "endpoint": self._endpoint,
+                    "error": str(exc),
+                    "failing_s": round(now_s - self._failing_since_s, 1),
+                },
+            )
         failing_s = now_s - self._failing_since_s
         if self._once and failing_s > self._outage.patience.total_seconds():
             return self._give_up("the dispatcher keeps failing; giving up", exc)
-        if failing_s > self._outage.critical_after.total_seconds() and not self._is_critical:
-            self._is_critical = True
-            _log.error(
-                "the dispatcher has not worked for too long; nothing is lost, all is late",
-                extra={
-                    "action": "dispatcher_critical",
-                    "endpoint": self._endpoint,
-                    "error": str(exc),
-                    "failing_s": round(failing_s, 1),
-                },
-            )
-        if self._is_critical and self._outage.exits:
-            return self._give_up("ending, as dispatch.on_critical says", exc)
-        self._pause(exc)
+        if failing_s > self._outage.critical_after.total_seconds():
+            self._tell_critical(exc, failing_s)
+            if self._outage.exits:
+                return self._give_up("ending, as dispatch.on_critical says", exc)
         return True
 
-    def _pause(self, exc: MigratorError) -> None:
-        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
-        backoff_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-        _log.warning(
-            "the dispatcher is degraded; it begins again after a pause",
+    def _tell_critical(self, exc: MigratorError, failing_s: float) -> None:
+        if self._is_critical:
+            return
+        self._is_critical = True
+        _log.error(
+            "the dispatcher has not worked for too long; nothing is lost, all is late",
             extra={
-                "action": "dispatcher_degraded",
+                "action": "dispatcher_critical",
                 "endpoint": self._endpoint,
                 "error": str(exc),
-                "retry_in_s": round(backoff_s, 2),
+                "failing_s": round(failing_s, 1),
             },
         )
-        self._stop.draining.wait(backoff_s)
 
     def _give_up(self, text: str, exc: MigratorError) -> bool:
         self.failure = exc

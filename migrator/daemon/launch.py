@@ -225,7 +225,7 @@ class _DispatcherOpener:
             held.check()
 
         control_queue = self._wiring.existing_control_queue(self._plan)
-        link = self._wiring.open_link(self._plan, held.lease)
+        link = self._wiring.open_link(self._plan, held.lease, guard)
         try:
             session = DispatcherSession(
                 self._parts, lease=held.lease, link=link, control_queue=control_queue, guard=guard
@@ -243,7 +243,7 @@ class _OpenedDispatcher:
         self.session = session
         self._link = link
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool) -> None:
         """Close the link first: what the background still does, nobody acknowledges."""
-        self._link.close()
+        self._link.close(at_once=at_once)
         self.session.close()

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     HEADERS_TOO_LARGE = "headers-too-large"
     BODY_TOO_LARGE = "body-too-large"
     UNROUTABLE = "unroutable"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

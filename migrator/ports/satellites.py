@@ -51,6 +51,8 @@ class Delivery:
     tag: int
     """Names it on the link that delivered it, and nowhere else."""
     message: IncomingMessage
+    is_redelivered: bool = False
+    """Somebody had it before, and may have stored it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +138,11 @@ class SatelliteLink(Protocol):
         """End ``idle`` early; any thread may call it, also after ``close``."""
         ...
 
-    def close(self) -> None:
-        """Close both connections; never raises."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Close both connections; never raises.
+
+        With *at_once*, whatever is still on its way out stays here.
+        """
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -23,6 +23,7 @@ from migrator.engine.dispatcher.forward import Forwarding
 from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.engine.dispatcher.polling import Poller, PollRules
 from migrator.engine.dispatcher.session import DispatcherParts
+from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
 from migrator.ledger.dispatching import SqlDispatching
 from migrator.ports import Background, Lease, SatelliteLink, StoreEndpoint
@@ -154,6 +155,7 @@ class DispatcherWiring:
             prefetch=given.prefetch,
             poll_every=given.poll_interval,
             fault=app.fault,
+            sparingly=Sparingly(app.clock.monotonic_s),
         )
 
     def _take_in(self, plan: DispatcherPlan) -> TakeIn | None:
@@ -170,8 +172,10 @@ class DispatcherWiring:
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 
-    def open_link(self, plan: DispatcherPlan, lease: Lease) -> SatelliteLink:
-        """Declare the retry queues and connect.
+    def open_link(
+        self, plan: DispatcherPlan, lease: Lease, guard: Callable[[], None]
+    ) -> SatelliteLink:
+        """Declare the retry queues and connect; *guard* raises when publishing must end.
 
         Raises:
             AccessRefused, EntityMismatch: A retry queue may not be declared, or differs.
@@ -190,6 +194,7 @@ class DispatcherWiring:
                 body_bytes=given.handover.window_bytes,
                 confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
             ),
+            guard=guard,
         )
 
     def existing_control_queue(self, plan: DispatcherPlan) -> QueueName | None:

@@ -30,6 +30,11 @@ class HeldDestinations:
         """Take over what the ledger has."""
         self._held = {each.destination: each for each in self._dispatching.held(self._endpoint)}
 
+    def is_held(self, destination: str, *, now: datetime) -> bool:
+        """Return whether *destination* is left alone at *now*."""
+        held = self._held.get(destination)
+        return held is not None and held.next_try_at > now
+
     def not_now(self, now: datetime) -> Collection[str]:
         """Return the destinations whose rows are not to be claimed at *now*."""
         return [name for name, held in self._held.items() if held.next_try_at > now]

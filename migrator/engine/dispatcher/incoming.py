@@ -9,8 +9,10 @@ from typing import Final, Protocol
 from migrator.domain.recoverability import Failure
 from migrator.engine.dispatcher.intake import TakeIn, Taken
 from migrator.engine.dispatcher.outbox import Outbox
+from migrator.engine.dispatcher.setback import Setback
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
+from migrator.errors import Interrupted, LeaseLost, MigratorError
 from migrator.ports import Delivery, FaultPoint, Lease, Pending, SatelliteLink, T
 
 _MOST_DELIVERIES: Final = 500
@@ -50,6 +52,8 @@ class Incoming:
         self._begin = begin
         self._fault = fault
         self._waiting: deque[Delivery] = deque()
+        self._in_work: Sequence[Delivery] = ()
+        self.setback = Setback()
         self.pending: Pending[Taken] | None = None
         """The lot that is being taken in."""
 
@@ -62,18 +66,36 @@ class Incoming:
         """Put a delivery behind the others."""
         self._waiting.append(delivery)
 
-    def begin(self) -> None:
-        """Begin with the next lot, unless one is under way."""
+    def begin(self, *, now_s: float) -> None:
+        """Begin with the next lot, unless one is under way or just failed."""
         take_in = self._take_in
-        if self.pending is None and self._waiting and take_in is not None:
+        if self.pending is not None or not self._waiting or take_in is None:
+            return
+        if self.setback.may_try(now_s):
             taken, lease = lot(self._waiting), self._lease
+            self._in_work = taken
             self.pending = self._begin(lambda: take_in.take_in(taken, lease))
 
-    def finish(self) -> None:
-        """Settle the lot that was taken in; what it wants sent waits in the outbox."""
+    def finish(self, *, now_s: float) -> None:
+        """Settle the lot that was taken in; what it wants sent waits in the outbox.
+
+        When store or broker did not do their part, the lot stays in hand and is tried again.
+
+        Raises:
+            LeaseLost: The lane is somebody else's.
+        """
         if self.pending is None or not self.pending.done():
             return
-        taken, self.pending = self.pending.result(), None
+        pending, self.pending = self.pending, None
+        try:
+            taken = pending.result()
+        except (LeaseLost, Interrupted):
+            raise
+        except MigratorError as exc:
+            self.setback.note(exc, now_s=now_s)
+            self._waiting.extendleft(reversed(self._in_work))
+            return
+        self.setback.clear()
         self.settle(taken.settled)
         if taken.settled:
             self._fault("intake.acked")

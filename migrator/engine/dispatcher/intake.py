@@ -157,9 +157,9 @@ class Storing:
         taken = Taken()
         reads = understood(deliveries, taken)
         soon_until = self._clock.now() + _AT_ONCE
-        soon = [r for r in reads if _is_due(r.asks, soon_until)]
+        soon = [r for r in reads if _is_due(r, soon_until)]
         self._pass_on(soon, taken)
-        rest = [r for r in reads if not _is_due(r.asks, soon_until)]
+        rest = [r for r in reads if not _is_due(r, soon_until)]
         applied = self._changes.apply(rest, lease, taken)
         _log.debug(
             "messages were taken in",
@@ -197,8 +197,17 @@ class Storing:
                 taken.items.append((item, message.due_at))
 
 
-def _is_due(asks: DelayedMessage | ClearTimeouts, until: datetime) -> bool:
-    return isinstance(asks, DelayedMessage) and asks.due_at <= until
+def _is_due(read: Read, until: datetime) -> bool:
+    """Return whether a message goes on as it is.
+
+    One that somebody had before may have been stored: only the store can tell, and a row that is
+    due is claimed within half a second.
+    """
+    return (
+        isinstance(read.asks, DelayedMessage)
+        and read.asks.due_at <= until
+        and not read.delivery.is_redelivered
+    )
 
 
 def _change(asks: DelayedMessage | ClearTimeouts) -> NewTimeout | ClearSaga:

@@ -76,8 +76,10 @@ class Sending:
     """Row indexes without an answer."""
     answered: set[int] = field(default_factory=set)
     """Row indexes that need not be sent again, whatever happens to the link."""
-    returned: list[StoredTimeout] = field(default_factory=list)
-    """Rows that no queue took: they are nowhere but in the ledger."""
+    returned: list[tuple[StoredTimeout, Unreachable]] = field(default_factory=list)
+    """Rows that no queue took, with the reason: they are nowhere but in the ledger."""
+    unfit: list[Quarantine] = field(default_factory=list)
+    """Rows that the broker will never take."""
     reached: set[str | None] = field(default_factory=set)
     """Destinations that took a message, as in the column."""
 
@@ -86,10 +88,17 @@ class Sending:
         self._note(row)
         self.reached.add(row.destination)
 
-    def note_returned(self, row: StoredTimeout) -> None:
-        """The broker gave *row* back."""
+    def note_returned(self, row: StoredTimeout, why: Unreachable) -> None:
+        """The broker did not take *row*, and may do so later."""
         self._note(row)
-        self.returned.append(row)
+        self.returned.append((row, why))
+
+    def note_unfit(self, row: StoredTimeout, reason: Reason, detail: str) -> None:
+        """The broker will never take *row*."""
+        self._note(row)
+        self.unfit.append(
+            Quarantine(row_index=row.row_index, timeout_id=row.id, reason=reason, detail=detail)
+        )
 
     def _note(self, row: StoredTimeout) -> None:
         self.waiting.discard(row.row_index)
@@ -135,13 +144,21 @@ class Poller:
     # ── claiming ────────────────────────────────────────────────────────────────────────────
 
     def left_open(
-        self, lease: Lease, *, answered: Mapping[BatchId, Collection[int]]
+        self,
+        lease: Lease,
+        *,
+        answered: Mapping[BatchId, Collection[int]],
+        but_for: Collection[BatchId] = (),
     ) -> Sequence[Claimed]:
-        """Return what is claimed and not settled, ready to be sent but for rows *answered*."""
+        """Return what is claimed and not settled, ready to be sent but for rows *answered*.
+
+        Batches *but_for* are in somebody's hands already.
+        """
         self.held.load()
         return [
             self._prepared(batch, lease, skip=answered.get(batch.id, ()))
             for batch in self._batches.open_batches(lease)
+            if batch.id not in but_for
         ]
 
     def claim_due(self, lease: Lease) -> Claimed | None:
@@ -242,6 +259,8 @@ class Poller:
         return destination_of(column, {}, self._conversion.destination_map)
 
     def _hold(self, column: str, why: Unreachable) -> None:
+        if self.held.is_held(column, now=self._clock.now()):
+            return  # a row fetched before, or one a control message asked for: not the next try
         held = self.held.hold(column, why, now=self._clock.now())
         _log.warning(
             "a destination cannot be reached; its timeouts wait in the store",
@@ -261,8 +280,8 @@ class Poller:
     def settle(self, sending: Sending, lease: Lease) -> None:
         """Record that every row of a batch was answered; what the broker returned goes back."""
         self._fault("dispatch.confirmed")
-        batch = self._put_aside(sending.batch, (), _returned(sending), lease)
-        self.routes.forget({self._queue_of(row.destination or "") for row in sending.returned})
+        batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
+        self.routes.forget({self._queue_of(row.destination or "") for row, _ in sending.returned})
         self.held.free(sending.reached)
         self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
         self._fault("dispatch.settled")
@@ -276,16 +295,3 @@ def _stored_row(
     batch: Batch, row: StoredTimeout, message: NativeMessage, route: Route
 ) -> StoredRow:
     return StoredRow(batch=batch.id, message=message, route=route, row=row)
-
-
-def _returned(sending: Sending) -> Sequence[tuple[StoredTimeout, Unreachable]]:
-    return [
-        (
-            row,
-            Unreachable(
-                reason=Reason.UNROUTABLE,
-                detail="the broker returned a message: nothing is bound for it",
-            ),
-        )
-        for row in sending.returned
-    ]

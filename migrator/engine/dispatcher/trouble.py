@@ -23,6 +23,7 @@ from migrator.domain.recoverability import (
     retry_copy,
 )
 from migrator.engine.dispatcher.outbox import Copy
+from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.ports import Delivery
 
 _log = logging.getLogger(__name__)
@@ -43,9 +44,12 @@ class Recoverability:
 class Trouble:
     """Counts attempts of one link's deliveries and decides what comes next."""
 
-    def __init__(self, rules: Recoverability, *, frame_max_bytes: int) -> None:
+    def __init__(
+        self, rules: Recoverability, *, frame_max_bytes: int, sparingly: Sparingly
+    ) -> None:
         """Begin with no attempts: a new link delivers everything anew."""
         self._rules = rules
+        self._sparingly = sparingly
         self._frame_max_bytes = frame_max_bytes
         self._attempts: dict[int, int] = {}
 
@@ -56,9 +60,7 @@ class Trouble:
             if attempts < IMMEDIATE_ATTEMPTS:
                 return None
             retries = retries_so_far(delivery.message, limit=len(self._rules.retry_queues))
-            if retries < len(self._rules.retry_queues) and can_be_retried_later(
-                delivery.message, frame_max_bytes=self._frame_max_bytes
-            ):
+            if retries < len(self._rules.retry_queues) and self._may_wait(delivery):
                 return self._retry(delivery, failure, retries)
         return self._failed(delivery, failure, now)
 
@@ -67,34 +69,66 @@ class Trouble:
         for tag in tags:
             self._attempts.pop(tag, None)
 
+    def instead_of_error_queue(self, delivery: Delivery) -> Copy | None:
+        """Return the copy of a message whose error queue does not exist; None: it has to stay.
+
+        It comes back from the last retry queue, fails again, and is lost on nobody.
+        """
+        left_out = self._sparingly.left_out("error_queue_missing")
+        if left_out is not None:
+            _log.error(
+                "the error queue does not exist; a failed message waits for it",
+                extra={
+                    "action": "error_queue_missing",
+                    "error_queue": self._rules.error_queue,
+                    "queue": delivery.queue,
+                    "message_id": delivery.message.message_id,
+                    "left_out": left_out,
+                },
+            )
+        if not self._rules.retry_queues or not self._may_wait(delivery):
+            return None
+        message = retry_copy(delivery.message, retries=len(self._rules.retry_queues))
+        queue = self._rules.retry_queues[-1]
+        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+
+    def _may_wait(self, delivery: Delivery) -> bool:
+        return can_be_retried_later(delivery.message, frame_max_bytes=self._frame_max_bytes)
+
     def _retry(self, delivery: Delivery, failure: Failure, retries: int) -> Copy:
         queue = self._rules.retry_queues[retries]
-        _log.warning(
-            "a message failed and is tried again later",
-            extra={
-                "action": "message_retried",
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-                "retry": retries + 1,
-                "retry_queue": queue,
-                "reason": failure.text,
-            },
-        )
+        left_out = self._sparingly.left_out("message_retried")
+        if left_out is not None:
+            _log.warning(
+                "a message failed and is tried again later",
+                extra={
+                    "action": "message_retried",
+                    "queue": delivery.queue,
+                    "message_id": delivery.message.message_id,
+                    "retry": retries + 1,
+                    "retry_queue": queue,
+                    "reason": failure.text,
+                    "left_out": left_out,
+                },
+            )
         message = retry_copy(delivery.message, retries=retries + 1)
         return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
 
     def _failed(self, delivery: Delivery, failure: Failure, now: datetime) -> Copy:
         rules = self._rules
-        _log.error(
-            "a message failed and goes to the error queue",
-            extra={
-                "action": "message_failed",
-                "queue": delivery.queue,
-                "message_id": delivery.message.message_id,
-                "error_queue": rules.error_queue,
-                "reason": failure.text,
-            },
-        )
+        left_out = self._sparingly.left_out("message_failed")
+        if left_out is not None:
+            _log.error(
+                "a message failed and goes to the error queue",
+                extra={
+                    "action": "message_failed",
+                    "queue": delivery.queue,
+                    "message_id": delivery.message.message_id,
+                    "error_queue": rules.error_queue,
+                    "reason": failure.text,
+                    "left_out": left_out,
+                },
+            )
         message = failed_copy(
             delivery.message,
             failure,

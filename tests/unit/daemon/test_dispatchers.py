@@ -55,6 +55,7 @@ class Session:
 
     doing = "dispatching"
     has_polled = True
+    problem = None
 
     def __init__(self, turn: Callable[[], None]) -> None:
         self._turn = turn
@@ -78,7 +79,7 @@ class Opened:
         self.session: Any = Session(turn)
         self.closed = False
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool) -> None:
         self.closed = True
 
 

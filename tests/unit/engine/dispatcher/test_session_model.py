@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreUnavailable
-from tests.unit.engine.dispatcher.world import CONTROL, TIMEOUTS, World
+from tests.unit.engine.dispatcher.world import CONTROL, RETRIES, TIMEOUTS, World
 
 RETRY_1 = "retry.1"
 STEPS = (
@@ -24,7 +24,6 @@ STEPS = (
     "pass_on.confirmed",
     "control.claimed",
 )
-MAY_DOUBLE = {"dispatch.publishing", "dispatch.confirmed", "pass_on.confirmed"}
 
 
 def some_work(world: World) -> set[str]:
@@ -73,12 +72,13 @@ def test_a_kill_at_any_step_loses_nothing(step: str, hit: int) -> None:
     world = World()
     expected = some_work(world)
     assert world.kill_at(step, hit) or hit > 1
+    in_flight = world.in_flight()
     world.run(20.0)
     delivered = world.delivered()
     assert set(delivered) == expected
     assert not world.early()
-    if step not in MAY_DOUBLE:
-        assert set(delivered.values()) == {1}, f"{step} must not double"
+    assert {key for key, times in delivered.items() if times > 1} <= in_flight
+    assert max(delivered.values()) <= 2
     assert not world.broker.queues[TIMEOUTS]
     assert not world.broker.queues[CONTROL]
 
@@ -155,9 +155,11 @@ def test_an_exchange_that_was_just_deleted_stops_nobody_else() -> None:
         world.store(number, 0.1)
     world.send(12, 0.0, to="Gone")
     world.run(10.0)
-    assert set(world.ledger.stored) == {lost}
+    assert lost in world.ledger.stored
+    assert (
+        len(world.ledger.stored) == 2
+    )  # what is delivered again is stored
     assert world.delivered() == {f"m-{number}": 1 for number in range(2, 12)}
-    assert world.delivered(RETRY_1) == {"m-12": 1}
 
 
 def test_an_exchange_without_a_binding_keeps_its_rows_in_the_store() -> None:
@@ -219,9 +221,21 @@ def test_a_row_the_store_refuses_fails_alone() -> None:
     assert world.delivered(RETRY_1) == {"m-2": 1}
 
 
-def test_a_missing_error_queue_keeps_the_message() -> None:
-    """It stays unacknowledged, is tried again, and gets there once the queue exists."""
+def test_without_an_error_queue_a_message_waits_in_a_retry_queue() -> None:
+    """It comes back, fails again, and blocks nobody meanwhile."""
     world = World()
+    world.broker.destinations.discard("error")
+    world.put(TIMEOUTS, {}, message_id="bad")
+    world.send(1, 0.0)
+    world.run(3.0)
+    assert world.delivered(RETRIES[-1]) == {"bad": 1}
+    assert world.delivered() == {"m-1": 1}
+    assert not world.broker.queues[TIMEOUTS]
+
+
+def test_without_any_queue_a_message_stays_where_it_is() -> None:
+    """It is not acknowledged, is tried again, and gets there once the queue exists."""
+    world = World(retries=())
     world.broker.destinations.discard("error")
     world.put(TIMEOUTS, {}, message_id="bad")
     parts = world.run(12.0)
@@ -230,6 +244,107 @@ def test_a_missing_error_queue_keeps_the_message() -> None:
     world.run(12.0, parts)
     assert world.delivered("error") == {"bad": 1}
     assert not world.broker.queues[TIMEOUTS]
+
+
+def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
+    """What the broker refuses goes back to the table; others are sent, and draining ends."""
+    world = World()
+    world.broker.full.add("Full")
+    world.broker.destinations.add("Full")
+    for number in range(20):
+        world.store(number, number / 2, to="Full")
+    for number in range(20, 30):
+        world.store(number, 10.0)
+    world.send(30, 0.0, to="Full")
+    parts = world.run(15.0)
+    assert world.delivered() == {f"m-{number}": 1 for number in range(20, 30)}
+    assert world.delivered(RETRY_1) == {"m-30": 1}
+    assert world.ledger.held_now["Full"].reason == "refused"
+    world.broker.full.clear()
+    world.run(90.0, parts)
+    assert world.delivered("Full") == {f"m-{number}": 1 for number in range(20)}
+
+
+def test_a_destination_we_may_not_write_to_holds_its_own_rows_and_no_others() -> None:
+    """The broker ends the channel for it; the guilty letter is found, the others are sent."""
+    world = World()
+    world.broker.forbidden.add("Secret")
+    world.broker.destinations.add("Secret")
+    world.store(1, 0.0, to="Secret")
+    for number in range(2, 7):
+        world.store(number, 0.0)
+    world.run(20.0)
+    assert world.delivered() == {f"m-{number}": 1 for number in range(2, 7)}
+    assert world.ledger.held_now["Secret"].reason == "refused"
+    assert len(world.ledger.stored) == 1
+
+
+def test_a_row_the_broker_never_takes_goes_to_quarantine() -> None:
+    """The others, for the same destination, are sent."""
+    world = World()
+    world.broker.poison.add("m-1")
+    for number in range(1, 6):
+        world.store(number, 0.0)
+    world.run(20.0)
+    assert world.delivered() == {f"m-{number}": 1 for number in range(2, 6)}
+    assert sum(map(len, world.ledger.quarantined.values())) == 1
+
+
+def test_deliveries_stay_in_hand_while_the_store_is_away() -> None:
+    """Coming back counts on a queue with a delivery limit, so nothing is given back."""
+    world = World()
+    parts = world.parts()
+    session = world.session(parts)
+    session.start()
+    while not session.has_polled:
+        session.turn(may_take=True)
+    world.ledger.is_down = True
+    world.send(1, 3000.0)
+    for _ in range(300):
+        session.turn(may_take=True)
+    assert isinstance(session.problem, StoreUnavailable)
+    assert world.link is not None
+    assert len(world.link.unacked) == 1
+    world.ledger.is_down = False
+    for _ in range(300):
+        session.turn(may_take=True)
+    assert session.problem is None
+    assert len(world.ledger.stored) == 1
+    assert not world.link.unacked
+
+
+def test_nothing_is_consumed_before_the_store_has_answered() -> None:
+    """A session that ends for want of the database must not have touched the queues."""
+    world = World()
+    world.ledger.is_down = True
+    world.send(1, 30.0)
+    session = world.session(world.parts())
+    session.start()
+    for _ in range(50):
+        session.turn(may_take=True)
+    assert world.link is not None
+    assert not world.link.consumed
+
+
+def test_a_message_that_may_have_been_stored_is_not_passed_on() -> None:
+    """Killed between commit and acknowledgement, and due meanwhile: the row alone is sent."""
+    world = World()
+    world.send(1, 2.0)
+    assert world.kill_at("intake.stored")
+    world.clock.elapsed += 5.0
+    world.run(5.0)
+    assert world.delivered() == {"m-1": 1}
+
+
+def test_what_fails_while_it_is_held_does_not_prolong_the_wait() -> None:
+    """Control messages for rows of a held destination are no tries."""
+    world = World()
+    ids = [world.store(number, 0.0, to="Gone") for number in range(10)]
+    parts = world.run(2.0)
+    for key in ids:
+        world.control(key)
+        world.run(0.1, parts)
+    assert world.ledger.held_now["Gone"].tries <= 2
 
 
 def test_a_cleared_saga_has_no_timeouts_left() -> None:

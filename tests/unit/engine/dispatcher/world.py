@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from migrator.domain.conversion import Reason, Rules
 from migrator.domain.envelopes import Envelope, IncomingMessage
 from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import BatchState
 from migrator.domain.timeouts import (
     NO_SAGA,
     Lane,
@@ -26,8 +27,15 @@ from migrator.engine.dispatcher.forward import Forwarding
 from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.engine.dispatcher.polling import Poller, PollRules
 from migrator.engine.dispatcher.session import DispatcherParts, DispatcherSession
+from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
-from migrator.errors import RowRefused, StoreUnavailable, TargetUnavailable
+from migrator.errors import (
+    AccessRefused,
+    RowRefused,
+    StoreUnavailable,
+    TargetError,
+    TargetUnavailable,
+)
 from migrator.ports import (
     Answers,
     Applied,
@@ -174,6 +182,11 @@ class Broker:
         self.remembered: set[str] = set()
         """Exchanges that are gone, although their route is still known."""
         self.arrived: list[Arrived] = []
+        self.seen: set[int] = set()
+        self.kept: list[IncomingMessage] = []
+        self.full: set[str] = set()
+        self.forbidden: set[str] = set()
+        self.poison: set[str] = set()
         self.failure_rate = 0.0
 
     def cut(self) -> bool:
@@ -214,7 +227,17 @@ class Link:
                 self.tag += 1
                 message = self.broker.queues[queue].popleft()
                 self.unacked[self.tag] = (queue, message)
-                found.append(Delivery(queue=QueueName(queue), tag=self.tag, message=message))
+                redelivered = id(message) in self.broker.seen
+                self.broker.seen.add(id(message))
+                self.broker.kept.append(message)
+                found.append(
+                    Delivery(
+                        queue=QueueName(queue),
+                        tag=self.tag,
+                        message=message,
+                        is_redelivered=redelivered,
+                    )
+                )
         return found
 
     def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
@@ -227,6 +250,12 @@ class Link:
                 raise TargetUnavailable("cut while publishing")
             if queue in self.broker.remembered:
                 raise TargetUnavailable("no exchange of that name")
+            if queue in self.broker.forbidden:
+                raise AccessRefused("no right to write there")
+            if letter.message.message_id in self.broker.poison:
+                raise TargetError("a property nobody may set")
+            if queue in self.broker.full:
+                continue  # nacked
             if not is_delayed and queue not in self.broker.destinations:
                 answers.returned.add(letter.key)
                 continue
@@ -252,7 +281,7 @@ class Link:
     def wake(self) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         for queue, message in reversed(self.unacked.values()):
             self.broker.queues[queue].appendleft(message)
         self.unacked = {}
@@ -262,11 +291,14 @@ class Link:
 class World:
     """Everything outside a process, and how to start one."""
 
-    def __init__(self, *, seed: int = 0, forwards: bool = False) -> None:
+    def __init__(
+        self, *, seed: int = 0, forwards: bool = False, retries: Sequence[str] = RETRIES
+    ) -> None:
         self.clock = MemoryClock()
         self.ledger = DispatchLedger()
         self.broker = Broker(self.clock, random.Random(seed))
         self.forwards = forwards
+        self.retries = retries
         self.destinations = MemoryDestinations()
         self.link: Link | None = None
 
@@ -353,7 +385,7 @@ class World:
             take_in=self._take_in(fault),
             timeouts_queue=TIMEOUTS,
             recoverability=Recoverability(
-                retry_queues=RETRIES,
+                retry_queues=self.retries,
                 error_queue="error",
                 endpoint="Sales",
                 machine="HOST",
@@ -364,6 +396,7 @@ class World:
             storing=AtOnce(),
             claiming=AtOnce(),
             prefetch=100,
+            sparingly=Sparingly(self.clock.monotonic_s),
             poll_every=timedelta(milliseconds=500),
             fault=fault,
         )
@@ -397,7 +430,7 @@ class World:
                 session.start()
                 while self.clock.elapsed < until:
                     session.turn(may_take=True)
-            except (TargetUnavailable, StoreUnavailable):
+            except (TargetError, StoreUnavailable):
                 self.clock.elapsed += 0.5
             finally:
                 self.die()
@@ -432,6 +465,16 @@ class World:
         return Counter(
             str(each.message.message_id) for each in self.broker.arrived if each.queue == queue
         )
+
+    def in_flight(self) -> set[str]:
+        """Return the message ids that were sent, and of which neither ledger nor queue knows."""
+        settled = {
+            str(json.loads(row.headers_text or "{}")["NServiceBus.MessageId"])
+            for batch in self.ledger.batches.values()
+            if batch.state is BatchState.DISPATCHED
+            for row in self.ledger.batch_rows[batch.id]
+        }
+        return set(self.delivered()) - settled
 
     def early(self) -> Sequence[str]:
         """Return the message ids of stored and passed-on messages that came before their time."""
