@@ -126,6 +126,8 @@ def _relocate(app: App, session: Session, request: RelocationRequest, *, yes: bo
         confirmed(yes=yes, what=what)
     with _progress() as advance, relocating(app, request, on_progress=advance) as ready:
         advance.expect(ready.waiting)
+        if not ready.has_our_clock:
+            say("the broker's clock is not this machine's: its times are not gone by")
         relocation = ready.relocation
         try:
             relocation.run()

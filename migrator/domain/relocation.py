@@ -76,6 +76,8 @@ class Sighting:
     """Aware, UTC: when the broker delivered it to us."""
     headers: Mapping[str, object]
     """As AMQP values; nothing in them can be trusted."""
+    has_our_clock: bool = True
+    """Whether the broker's clock is that of *seen_at*; if not, its times prove nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +160,12 @@ def last_passed(level: int, delay_s: int) -> int | None:
 def _entered_at(sighting: Sighting) -> datetime | None:
     """Return the beginning of the second in which the message left the level before.
 
-    Only a single death in that queue counts: two mean that one of them was on another journey.
+    Only a single death in that queue counts: two mean that one of them was on another journey;
+    and only where the broker's clock is ours.
     """
     passed = last_passed(sighting.level, sighting.delay_s)
     deaths = sighting.headers.get(DEATHS)
-    if passed is None or not isinstance(deaths, list):
+    if passed is None or not sighting.has_our_clock or not isinstance(deaths, list):
         return None
     queue = level_name(sighting.version, passed)
     there = [d for d in deaths if isinstance(d, dict) and d.get("queue") == queue]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from migrator.broker.addresses import parse_address
+from migrator.broker.clocks import is_our_clock
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.destinations import DestinationRules, RabbitDestinations
 from migrator.broker.names import PREFIX
@@ -57,6 +58,8 @@ class ReadyRelocation:
     relocation: Relocation
     waiting: int
     """Messages in the source's levels, as far as a count tells."""
+    has_our_clock: bool
+    """Whether the source's clock is ours; if not, fewer due times can be told exactly."""
 
 
 @contextmanager
@@ -81,8 +84,17 @@ def relocating(
     link = open_relocation(_settings(app, request, source, target))
     try:
         waiting = sum(link.levels.ready().values())
-        relocation = _relocation(app, request, link, target, on_progress)
-        yield ReadyRelocation(relocation=relocation, waiting=waiting)
+        judge = Judge(
+            version=request.source,
+            believe_headers=request.believe_headers,
+            has_our_clock=bool(is_our_clock(source.connection, utc_now)),
+            header_max_bytes=link.largest_header_bytes,
+            body_max_bytes=app.settings.broker.max_message_bytes,
+        )
+        relocation = _relocation(app, request, link, target, judge, on_progress)
+        yield ReadyRelocation(
+            relocation=relocation, waiting=waiting, has_our_clock=judge.has_our_clock
+        )
     finally:
         link.close()
 
@@ -143,6 +155,7 @@ def _relocation(
     request: RelocationRequest,
     link: RabbitRelocation,
     target: Side,
+    judge: Judge,
     on_progress: Callable[[Outcome], None],
 ) -> Relocation:
     given = app.settings.broker
@@ -157,12 +170,7 @@ def _relocation(
             DestinationRules(version=target.version, topology=given.topology, bind=may_bind),
             find_bindings=find,
         ),
-        judge=Judge(
-            version=request.source,
-            believe_headers=request.believe_headers,
-            header_max_bytes=link.largest_header_bytes,
-            body_max_bytes=given.max_message_bytes,
-        ),
+        judge=judge,
         plan=RelocationPlan(
             target=request.target, poison_queue=request.poison_queue, is_dry=request.is_dry
         ),

@@ -49,6 +49,8 @@ class Judge:
     version: DelaysVersion
     """Of the levels in which they were found."""
     believe_headers: bool
+    has_our_clock: bool
+    """Whether times that the source wrote can be compared with ours."""
     header_max_bytes: int
     body_max_bytes: int
 
@@ -70,6 +72,7 @@ class Judge:
             delay_s=delay_s,
             seen_at=message.seen_at,
             headers=message.headers,
+            has_our_clock=self.has_our_clock,
         )
         due = due_of(sighting, believe_headers=self.believe_headers)
         return Movable(message=message, destination=destination, due=due)

@@ -25,7 +25,7 @@ from migrator.domain.delays import delay_s
 from migrator.domain.relocation import new_headers
 from migrator.domain.routing import TOP_LEVEL, DelaysVersion, address
 from migrator.domain.timeouts import QueueName
-from migrator.engine.relocation.judging import Judge, Movable, Poison, Stays
+from migrator.engine.relocation.judging import Judge, Movable, Stays
 from migrator.engine.relocation.outcome import (
     DestinationOutcome,
     LevelOutcome,
@@ -181,7 +181,7 @@ class Relocation:
                     movable.append(found)
                 case Stays() as found:
                     window.leave(found.destination, found.why, found.detail)
-                case Poison():
+                case _:
                     poison.append(message)
         self._move(level, self._reachable(movable, window), window, scan)
         self._put_aside(level, poison, window, scan)

@@ -241,6 +241,15 @@ def test_a_time_of_entry_that_cannot_be_trusted_is_ignored(deaths: object) -> No
     assert due.at == after(16 + 4 + 8)
 
 
+def test_times_of_another_clock_are_ignored() -> None:
+    """The broker's seconds mean nothing where its clock is not ours."""
+    headers = said(PUBLISHED - timedelta(days=1), 24) | {"x-death": [_death()]}
+    seen = Sighting(
+        version=V2, level=3, delay_s=24, seen_at=after(20), headers=headers, has_our_clock=False
+    )
+    assert due_of(seen) == Due(at=after(28), uncertainty=timedelta(seconds=8))
+
+
 def test_a_level_that_is_late_costs_no_more() -> None:
     """A message that should have left its level is due as soon as the level lets it go."""
     due = _entering([_death()], seen_s=16)
