@@ -16,7 +16,8 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.service import Schedule, Service, Worker
 from migrator.domain.timeouts import RunId
-from migrator.engine.dispatcher.session import DispatcherParts, DispatcherSession
+from migrator.engine.dispatcher.parts import DispatcherParts
+from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.lane import LaneParts, LaneSession
 from migrator.errors import ExitCode

@@ -21,8 +21,8 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName, RunId
 from migrator.engine.dispatcher.forward import Forwarding
 from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
+from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.polling import Poller, PollRules
-from migrator.engine.dispatcher.session import DispatcherParts
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
 from migrator.ledger.dispatching import SqlDispatching

@@ -156,9 +156,7 @@ def test_an_exchange_that_was_just_deleted_stops_nobody_else() -> None:
     world.send(12, 0.0, to="Gone")
     world.run(10.0)
     assert lost in world.ledger.stored
-    assert (
-        len(world.ledger.stored) == 2
-    )  # what is delivered again is stored
+    assert len(world.ledger.stored) == 2  # what is delivered again is stored
     assert world.delivered() == {f"m-{number}": 1 for number in range(2, 12)}
 
 

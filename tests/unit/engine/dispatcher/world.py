@@ -25,8 +25,9 @@ from migrator.domain.timeouts import (
 from migrator.domain.wiretime import build_wire_time
 from migrator.engine.dispatcher.forward import Forwarding
 from migrator.engine.dispatcher.intake import Changes, Storing, TakeIn
+from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.polling import Poller, PollRules
-from migrator.engine.dispatcher.session import DispatcherParts, DispatcherSession
+from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
 from migrator.errors import (

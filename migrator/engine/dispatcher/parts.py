@@ -1,0 +1,39 @@
+"""What a dispatcher is made of, and what it knows beyond the life of a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import BatchId, QueueName
+from migrator.engine.dispatcher.blame import Blame
+from migrator.engine.dispatcher.intake import TakeIn
+from migrator.engine.dispatcher.polling import Poller, Sending
+from migrator.engine.dispatcher.sparingly import Sparingly
+from migrator.engine.dispatcher.trouble import Recoverability
+from migrator.ports import Background, Clock, FaultPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherParts:
+    """What outlives a session: the same for every link this dispatcher will have."""
+
+    poller: Poller
+    take_in: TakeIn | None
+    """None: nothing is consumed, stored rows are sent and that is all."""
+    timeouts_queue: QueueName | None
+    recoverability: Recoverability
+    version: DelaysVersion
+    clock: Clock
+    storing: Background
+    """Takes messages in, one lot after the other."""
+    claiming: Background
+    """Claims and settles, one after the other."""
+    prefetch: int
+    poll_every: timedelta
+    fault: FaultPoint
+    sparingly: Sparingly
+    sending: dict[BatchId, Sending] = field(default_factory=dict)
+    """Batches that are being sent, by what this process knows."""
+    blame: Blame = field(default_factory=Blame)
