@@ -165,12 +165,16 @@ class _Advance:
 
 @contextmanager
 def _progress() -> Iterator[_Advance]:
-    if not sys.stderr.isatty():
+    if not _is_terminal():
         yield _Advance(None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         yield _Advance(bar)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()
 
 
 # ── what is said ────────────────────────────────────────────────────────────────────────────────

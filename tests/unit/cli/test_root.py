@@ -56,6 +56,8 @@ def test_the_verbs_are_the_documented_ones() -> None:
         "delays canary",
         "delays create",
         "delays inspect",
+        "delays migrate",
+        "delays transfer",
         "delays verify",
         "endpoints",
         "ledger purge",

@@ -1,0 +1,184 @@
+"""Tests of ``migrator.cli.relocation``; the moving itself is tested on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.cli import relocation
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import QueueName
+from migrator.engine.relocation import DestinationOutcome, LevelOutcome, Outcome, WhyLeft
+from migrator.errors import TargetUnavailable
+from migrator.wiring import App
+from migrator.wiring.relocations import RelocationRequest
+from tests.unit.cli.conftest import Program
+
+URL = ("--broker-url", "amqp://a:b@broker-1")
+
+
+class Ready:
+    """A relocation that finds what it is told to."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome()
+        self.requests: list[RelocationRequest] = []
+        self.error: Exception | None = None
+        self.waiting = 3
+        self.has_our_clock = True
+        self.relocation = self
+
+    def run(self) -> Outcome:
+        if self.error is not None:
+            raise self.error
+        return self.outcome
+
+    @contextmanager
+    def open(
+        self, _app: App, request: RelocationRequest, *, on_progress: Callable[[Outcome], None]
+    ) -> Iterator[Ready]:
+        self.requests.append(request)
+        on_progress(self.outcome)
+        yield self
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> Ready:
+    """What the verbs find instead of two brokers."""
+    made = Ready()
+    monkeypatch.setattr(relocation, "relocating", made.open)
+    return made
+
+
+def _troubled() -> Outcome:
+    outcome = Outcome(uncertain=2, largest_uncertainty=timedelta(seconds=65_536))
+    outcome.levels[20] = LevelOutcome()
+    outcome.levels[16] = LevelOutcome(moved=5, aside=1, left=2, is_complete=False)
+    outcome.why_left[WhyLeft.DESTINATION_UNKNOWN] = 2
+    outcome.destinations[QueueName("My.Sales")] = DestinationOutcome(moved=5)
+    outcome.destinations[QueueName("Sales")] = DestinationOutcome(left=2, detail="no such queue")
+    return outcome
+
+
+def test_nothing_happens_without_yes(program: Program, ready: Ready) -> None:
+    """It says what would; a dry run needs no consent."""
+    refused = program(*URL, "delays", "migrate", codes=[2])
+    assert "takes every message out of the delays v1; add --yes" in refused.err
+    assert not ready.requests
+    program(*URL, "delays", "migrate", "--dry-run")
+    assert ready.requests[0].is_dry
+
+
+def test_everything_that_was_moved_ends_with_0(program: Program, ready: Ready) -> None:
+    """With how many, and a word on what came meanwhile."""
+    ready.outcome.levels[16] = LevelOutcome(moved=5)
+    ended = program(*URL, "delays", "migrate", "--yes")
+    assert "5 messages were moved to the delays v2" in ended.err
+    assert "running again" in ended.err
+    (request,) = ready.requests
+    assert (request.source, request.target) == (DelaysVersion.V1, DelaysVersion.V2)
+    assert (request.target_url, request.believe_headers) == (None, True)
+    assert request.poison_queue == "migrator.poison.migrate"
+
+
+def test_what_was_left_is_said_with_reasons(program: Program, ready: Ready) -> None:
+    """By level and destination; exit code 5."""
+    ready.outcome = _troubled()
+    ready.has_our_clock = False
+    ended = program(*URL, "delays", "migrate", "--yes", codes=[5])
+    assert [line.split()[0] for line in ended.out.splitlines()] == [
+        "level",
+        "16",
+        "destination",
+        "My.Sales",
+        "Sales",
+    ]
+    for text in (
+        "2 messages were left where they are",
+        "1 messages were put into migrator.poison.migrate",
+        "of 2 messages the headers cannot be believed",
+        "by 65536 s at most",
+        "level 16 was not seen to its end",
+        "messages for My.Sales reach Sales as well",
+        "clock is not this machine's",
+    ):
+        assert text in ended.err
+
+
+def test_the_document_has_every_number(program: Program, ready: Ready) -> None:
+    """Schema, levels, destinations, reasons, and what may be late."""
+    ready.outcome = _troubled()
+    arguments = ("delays", "migrate", "--dry-run", "--distrust-headers", "--json")
+    document = program(*URL, *arguments, codes=[5]).document
+    assert document["schema"] == "migrator/delays-migrate/1"
+    assert (document["moved"], document["left"], document["poison"]) == (5, 2, 1)
+    assert document["why_left"] == {"destination-unknown": 2}
+    assert document["uncertain"] == {"messages": 2, "late_by_at_most_s": 65536.0}
+    assert document["levels"][1] == {
+        "level": 16,
+        "found": 8,
+        "moved": 5,
+        "left": 2,
+        "poison": 1,
+        "is_complete": False,
+    }
+    assert document["destinations"][1]["detail"] == "no such queue"
+    assert document["collisions"] == [{"catcher": "Sales", "caught": "My.Sales"}]
+    assert not ready.requests[0].believe_headers
+
+
+def test_transfer_names_another_broker(program: Program, ready: Ready, tmp_path: Path) -> None:
+    """By its URL or by a file that holds it, and only by one of them."""
+    other = "amqp://c:d@broker-2/prod"
+    file = tmp_path / "target"
+    file.write_text(f"{other}\n", encoding="utf-8")
+    program(*URL, "delays", "transfer", "--to-url", other, "--yes")
+    program(*URL, "delays", "transfer", "--delays", "v1", "--to-url-file", str(file), "--yes")
+    assert [request.target_url for request in ready.requests] == [other, other]
+    assert [str(request.source) for request in ready.requests] == ["v2", "v1"]
+    assert {str(request.target) for request in ready.requests} == {"v2"}
+    for wrong in ((), ("--to-url", other, "--to-url-file", str(file))):
+        ended = program(*URL, "delays", "transfer", *wrong, "--yes", codes=[2])
+        assert "give --to-url or --to-url-file" in ended.err
+    missing = ("--to-url-file", str(tmp_path / "nothing"), "--yes")
+    assert "cannot be read" in program(*URL, "delays", "transfer", *missing, codes=[2]).err
+
+
+def test_an_interruption_says_what_is_true(program: Program, ready: Ready) -> None:
+    """How much was moved, and how to go on."""
+    ready.outcome.levels[16] = LevelOutcome(moved=5)
+    ready.error = TargetUnavailable("the connection was lost")
+    ended = program(*URL, "delays", "migrate", "--yes", codes=[4])
+    assert "5 messages were moved, nothing is lost; run again" in ended.err
+
+
+def test_progress_is_shown_on_a_terminal(
+    program: Program, ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By level, on stderr, and gone at the end."""
+    shown: list[dict[str, Any]] = []
+
+    class Bar:
+        def __init__(self, *_columns: object, **_options: object) -> None: ...
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def add_task(self, _text: str, *, total: int | None) -> int:
+            return 0
+
+        def update(self, _task: int, **values: Any) -> None:
+            shown.append(values)
+
+    monkeypatch.setattr(relocation, "Progress", Bar)
+    monkeypatch.setattr(relocation, "_is_terminal", lambda: True)
+    ready.outcome.levels[16] = LevelOutcome(moved=5)
+    program(*URL, "delays", "migrate", "--yes")
+    assert shown == [{"completed": 5, "description": "level 16"}, {"total": 3}]
