@@ -124,9 +124,6 @@ def test_kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
     assert 1 <= len(named) <= (2 if name.startswith("dispatch.") else 1)
 
 
-@pytest.mark.xfail(
-    reason="what is due at once is passed on without a look whether it is stored already"
-)
 def test_stored_and_due_before_it_was_acknowledged_is_sent_once(rig: Rig, tmp_path: Path) -> None:
     """Killed between storing and acknowledging, started again when all is due: each comes once.
 
