@@ -89,15 +89,15 @@ def test_what_finds_no_queue_is_told_apart(url: str) -> None:
     assert all(each.properties.headers == {"kept": 1, "set": "x"} for each in got)
 
 
-@pytest.mark.parametrize("use_entries", [True, False])
-def test_a_delay_is_entered_by_its_level(url: str, use_entries: bool) -> None:
+def test_a_delay_is_entered_by_its_level(url: str) -> None:
     """By our entries and by the native exchanges alike; strangers' user ids do not matter."""
-    answers = Answers()
-    with _opened(url, use_entries=use_entries) as link:
-        link.move([_move(1, "Billing", 1, user_id="somebody", expiration="1")], answers)
-    assert answers.confirmed == {1}
-    (got,) = take(url, "Billing", 1)
-    assert got.properties.user_id is None
+    for use_entries in (True, False):
+        answers = Answers()
+        with _opened(url, use_entries=use_entries) as link:
+            link.move([_move(1, "Billing", 1, user_id="somebody", expiration="1")], answers)
+        assert answers.confirmed == {1}
+    got = take(url, "Billing", 2)
+    assert [each.properties.user_id for each in got] == [None, None]
 
 
 def test_entries_that_may_not_be_made_are_done_without(url: str, rabbit_node: RabbitNode) -> None:

@@ -15,7 +15,7 @@ from dev.servers import RabbitNode
 from migrator.broker.scan import RabbitLevels, delivery_limit
 from migrator.broker.topology import create_delays
 from migrator.broker.wire import Pump, Wire
-from migrator.domain.routing import DelaysVersion, address, level_name
+from migrator.domain.routing import DelaysVersion, address, delivery_exchange, level_name
 from migrator.domain.timeouts import QueueName
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.ports.levels import LevelMessage, LevelScan, ScanEnd, ScanLimits
@@ -107,11 +107,10 @@ def test_what_is_not_acknowledged_goes_back(url: str, version: DelaysVersion) ->
     wait_until(lambda: _waiting(url, version) == 25)
 
 
-@BOTH
-def test_what_stays_held_makes_room_for_more(url: str, version: DelaysVersion) -> None:
+def test_what_stays_held_makes_room_for_more(url: str) -> None:
     """A prefetch that is full of messages nobody acknowledged does not hide those behind."""
-    _fill(url, 60, version)
-    with _levels(url, version) as levels:
+    _fill(url, 60)
+    with _levels(url) as levels:
         scan = levels.scan(LEVEL, ScanLimits(prefetch=4, quiet_s=0.05))
         found = _all(scan)
         assert scan.end is ScanEnd.EMPTY
@@ -158,7 +157,7 @@ def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
     channel = publishing.channel()
     to = address(V2, DAY_S, QueueName("Sales.Orders"))
     try:
-        scan = RabbitLevels(wire, V2).scan(LEVEL, ScanLimits(quiet_s=0.2))
+        scan = RabbitLevels(wire, V2).scan(LEVEL, ScanLimits(quiet_s=0.1))
         began_s = time.monotonic()
         channel.basic_publish(to.exchange, to.routing_key, b"")
         while some := scan.receive(at_most=100):
@@ -171,23 +170,24 @@ def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
         pump.close()
 
 
-@BOTH
-def test_what_was_borrowed_still_leaves_in_time(url: str, version: DelaysVersion) -> None:
-    """A message that was held and went back keeps its expiry."""
+def test_what_was_borrowed_still_leaves_in_time(url: str) -> None:
+    """A message that was held and went back keeps its expiry, in classic and quorum queues."""
     with plain_channel(url) as channel:
         channel.queue_declare("Sales.Orders", durable=True)
-        delivery = level_name(version, 0).removesuffix("level-00") + "delivery"
-        channel.queue_bind("Sales.Orders", delivery, "#.Sales.Orders")
+        for version in (V1, V2):
+            channel.queue_bind("Sales.Orders", delivery_exchange(version), "#.Sales.Orders")
     began_s = time.monotonic()
-    _fill(url, 3, version, delay_s=2)
-    with _levels(url, version) as levels:
-        time.sleep(0.7)
-        scan = levels.scan(1, ScanLimits())
-        assert len(_all(scan)) == 3
-        scan.close()
-        got = take(url, "Sales.Orders", 3)
+    for version in (V1, V2):
+        _fill(url, 3, version, delay_s=2)
+    time.sleep(0.5)
+    for version in (V1, V2):
+        with _levels(url, version) as levels:
+            scan = levels.scan(1, ScanLimits())
+            assert len(_all(scan)) == 3
+            scan.close()
+    got = take(url, "Sales.Orders", 6)
     assert all(2 <= each.at_s - began_s < 2.6 for each in got)
-    assert len(got) == 3
+    assert len(got) == 6
 
 
 def test_a_message_that_came_back_too_often_is_left_alone(url: str) -> None:

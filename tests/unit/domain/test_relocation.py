@@ -45,7 +45,7 @@ def after(seconds: float, since: datetime = PUBLISHED) -> datetime:
 
 def travelled(whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool = True) -> Sighting:
     """Return a message as it is seen when *part* of its delay is over; no level was late."""
-    seen_at = PUBLISHED + timedelta(seconds=whole_s) * part // _MILLION
+    seen_at = PUBLISHED + timedelta(microseconds=whole_s * part)
     entered, passed = PUBLISHED, []
     for level in levels_passed(whole_s):
         left = after(2**level, entered)
