@@ -53,6 +53,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "stop_requested": "a signal asked the process to end",
     "surrender_failed": "a lease could not be given back; it expires by itself",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
+    "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
 

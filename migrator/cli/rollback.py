@@ -39,8 +39,8 @@ def rollback(
 ) -> None:
     """Put rows that were not handed over back into their tables, byte for byte.
 
-    Rows in quarantine go back, too. What was handed over already stays with the broker: to
-    bring that back is `recall`, in a later version. Stop every `migrator run` first.
+    Rows in quarantine go back, too. What was handed over already stays with the broker;
+    `migrator recall` brings that back. Stop every `migrator run` first.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()

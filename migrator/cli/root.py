@@ -21,6 +21,7 @@ from migrator.cli import (
     ledger,
     preview,
     quarantine,
+    recall,
     rollback,
     run,
     seed,
@@ -58,6 +59,7 @@ program.command(epilog=endpoints.EPILOG)(endpoints.endpoints)
 program.command(epilog=status.EPILOG)(status.status)
 program.add_typer(quarantine.verbs, name="quarantine")
 program.command(epilog=rollback.EPILOG)(rollback.rollback)
+program.command(epilog=recall.EPILOG)(recall.recall)
 program.add_typer(batch.verbs, name="batch")
 program.add_typer(delays.verbs, name="delays")
 program.add_typer(db.verbs, name="db")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from migrator.daemon.leases import HeldLease, LeaseKeeper
-from migrator.domain.timeouts import Lane
+from migrator.domain.timeouts import RECALL_LANE, Lane
 from migrator.engine.lane import LaneSession
 from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
 from migrator.ports import Leases
@@ -237,12 +237,33 @@ class LaneThread:
             self._keeper.surrender(held)
 
     def _take_first_free(self) -> HeldLease:
-        lane = 0
         while True:
-            held = self._take([Lane(lane)])
-            if held is not None:
-                return held
-            lane += 1
+            self._wait_for_recall()
+            for lane in range(RECALL_LANE):
+                held = self._take([Lane(lane)])
+                if held is not None:
+                    return held
+                if self._leases.owner_of(RECALL_LANE) is not None:
+                    break
+
+    def _wait_for_recall(self) -> None:
+        """Return once nobody recalls; until then no lane can be taken.
+
+        Raises:
+            Interrupted: The process is to stop.
+        """
+        is_told = False
+        while (owner := self._leases.owner_of(RECALL_LANE)) is not None:
+            if self._is_surely_dead(owner):
+                self._leases.evict(RECALL_LANE, owner)
+            elif not is_told:
+                is_told = True
+                _log.info(
+                    "somebody recalls timeouts; nothing is claimed until that is over",
+                    extra={"action": "waiting_for_recall", "owner": owner},
+                )
+            if self._stop.draining.wait(_LONGEST_REST_S):
+                raise Interrupted("asked to stop while waiting for a recall")
 
     def _take(self, lanes: list[Lane]) -> HeldLease | None:
         for lane in lanes:

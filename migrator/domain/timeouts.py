@@ -21,6 +21,8 @@ BatchId = NewType("BatchId", int)
 Lane = NewType("Lane", int)
 """Lane number; its lease and its queues are named after it."""
 
+RECALL_LANE = Lane(999)
+"""Whoever holds it recalls; no lane of hand-over is taken meanwhile."""
 FIRST_DISPATCHER_LANE = Lane(1000)
 """Lanes from here on belong to dispatchers, one per endpoint; below are those of hand-over."""
 

@@ -19,7 +19,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
-from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
+from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Lease
@@ -42,9 +42,12 @@ class SqlLeases:
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
         """Take a lane with all its open batches; see ``ports.Leases``."""
         self._ensure(lane)
+        self._ensure(RECALL_LANE)
         if not self._may_take(lane, owner):
             return None
         with self._writing(f"taking lane {lane}") as connection:
+            if lane < RECALL_LANE and self._is_recalling(connection):
+                return None
             row = self._locked(connection, lane)
             if row.is_alive and row.owner != owner:
                 return None
@@ -201,6 +204,16 @@ class SqlLeases:
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             row = connection.execute(query).one()
         return row.owner in (None, owner) or not row.is_alive
+
+    def _is_recalling(self, connection: Connection) -> bool:
+        """Return whether somebody recalls; while this transaction lasts, nobody else begins to."""
+        table = self._tables.lease
+        query = (
+            select(table.c.owner.is_not(None) & self._is_alive())
+            .where(table.c.name == self._tables.lease_name(RECALL_LANE))
+            .with_for_update(read=True, key_share=True)
+        )
+        return bool(connection.scalar(query))
 
     def _locked(self, connection: Connection, lane: Lane) -> Row[Any]:
         table = self._tables.lease

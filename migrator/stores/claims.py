@@ -155,15 +155,20 @@ class SqlClaims:
         return sum(self._release_quarantined_of(source, which) for source in sources)
 
     def put_back(
-        self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        which: ColumnElement[bool],
+        *,
+        state: RowState = RowState.RELEASED,
     ) -> int:
-        """Insert the ledger rows that match *which* into the legacy table, mark them released.
+        """Insert the ledger rows that match *which* into the legacy table, mark them *state*.
 
         The caller holds a lock that keeps the set from changing. Returns how many.
         """
         row = self._ledger.timeout
         put = self._insert(connection, legacy, which)
-        marked = connection.execute(update(row).where(which).values(state=RowState.RELEASED))
+        marked = connection.execute(update(row).where(which).values(state=state))
         _demand(legacy, put, of=marked.rowcount)
         return put
 

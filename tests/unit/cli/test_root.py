@@ -66,6 +66,7 @@ def test_the_verbs_are_the_documented_ones() -> None:
         "quarantine list",
         "quarantine retry",
         "quarantine show",
+        "recall",
         "rollback",
         "run",
         "seed",

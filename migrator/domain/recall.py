@@ -1,0 +1,63 @@
+"""Bringing handed-over timeouts back: which ones, and what became of each message that was found.
+
+Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from migrator.domain.timeouts import RunId
+
+
+class RecallOutcome(StrEnum):
+    """What a message in a delay level turned out to be."""
+
+    RESTORED = "restored"
+    """Its row is back in its table; the message may go."""
+    LEFTOVER = "leftover"
+    """Its row was restored before; this copy may go."""
+    TOO_NEAR = "too_near"
+    """It is due so soon that it is left to the broker."""
+    OUT_OF_SCOPE = "out_of_scope"
+    """The ledger knows it, but it is not meant."""
+    TAKEN = "taken"
+    """The table has its id again; a person has to look."""
+    DIFFERENT = "different"
+    """It bears the id of a timeout of ours, but not its content."""
+    FOREIGN = "foreign"
+    """Nobody here ever handed it over."""
+
+
+MAY_GO = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})
+"""Outcomes after which the message is taken out of its level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallScope:
+    """Which handed-over timeouts are to come back; None means any."""
+
+    source: str | None = None
+    run: RunId | None = None
+    destination: str | None = None
+    """As in the Destination column."""
+    due_from: datetime | None = None
+    """Inclusive; aware, UTC."""
+    due_until: datetime | None = None
+    """Exclusive; aware, UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallForecast:
+    """What the ledger expects a recall to find, by due time; the broker was not asked."""
+
+    in_levels: int
+    """Due later than the margin: they can come back."""
+    too_near: int
+    """Due within the margin: they are left to the broker."""
+    left: int
+    """Already due: they are with their destinations."""
+    possible_until: datetime | None
+    """When the first of *in_levels* gets too near; None: there is none."""

@@ -1,0 +1,55 @@
+"""The store's and the ledger's side of a recall."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
+from migrator.domain.timeouts import TimeoutId
+from migrator.ports.work import Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A message in a delay level that claims to be a timeout."""
+
+    timeout_id: TimeoutId
+    body_bytes: int
+
+
+class Recalls(Protocol):
+    """Puts handed-over rows back, byte for byte."""
+
+    def restore(
+        self,
+        sightings: Collection[Sighting],
+        scope: RecallScope,
+        lease: Lease,
+        *,
+        not_before: datetime,
+    ) -> Mapping[Sighting, RecallOutcome]:
+        """Restore the rows of *sightings* that are meant, in one transaction; say what each is.
+
+        A row that is restored is in its legacy table and marked ``recalled`` in the ledger.
+        Repeating is harmless: a row is restored once.
+
+        Args:
+            sightings: Messages that were found; they are held meanwhile.
+            scope: Which rows are meant.
+            lease: The recall's own.
+            not_before: Rows due before this are left to the broker.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+            StoreUnavailable: Nothing was changed, or all of it was and the answer was lost.
+        """
+        ...
+
+    def forecast(
+        self, scope: RecallScope, *, now: datetime, not_before: datetime
+    ) -> RecallForecast:
+        """Return what is still to be found in the levels, by the ledger; changes nothing."""
+        ...

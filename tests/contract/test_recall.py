@@ -1,0 +1,125 @@
+"""Restoring handed-over rows, over every database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from migrator.domain.recall import RecallOutcome, RecallScope
+from migrator.domain.states import Event, Mode, RowState
+from migrator.domain.timeouts import Lane, TimeoutId
+from migrator.errors import LeaseLost
+from migrator.ports import Lease
+from migrator.ports.recall import Recalls, Sighting
+from migrator.stores.recall import SqlRecalls
+from tests.contract.site import NOW, Site, hours, timeout_id
+
+_recalls: type[Recalls] = SqlRecalls
+
+ALL = RecallScope()
+
+
+def recalls(site: Site) -> SqlRecalls:
+    """Return what is tested, over the site's database."""
+    return SqlRecalls(site.engine, site.tables, site.store, site.claims)
+
+
+def handed_over(site: Site, count: int = 4) -> Lease:
+    """Hand over *count* rows, due from one hour on, and return the recall's lease."""
+    endpoint, lease = site.create(hours(count)), site.lease()
+    batch = site.claim(endpoint, lease, mode=Mode.DIRECT).batch
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    site.batches.advance(batch, Event.ALL_SETTLED, lease)
+    return site.lease(lane=999)
+
+
+def sighting(site: Site, number: int, *, extra_bytes: int = 0) -> Sighting:
+    """Return what a message of a row would claim to be."""
+    row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(number))
+    return Sighting(timeout_id=TimeoutId(row.store_id), body_bytes=len(row.body) + extra_bytes)
+
+
+def test_a_row_comes_back_as_it_was(site: Site) -> None:
+    """It is in its table and marked; the others stay handed over."""
+    site.create()
+    before = hours(4)
+    lease = handed_over(site)
+    found = sighting(site, before_number := 1)
+    outcomes = recalls(site).restore([found], ALL, lease, not_before=NOW)
+    assert outcomes == {found: RecallOutcome.RESTORED}
+    assert [row for row in site.legacy_rows()] == [before[before_number]]
+    states = [row.state for row in site.ledger_rows() if row.store_id == timeout_id(1)]
+    assert states == [RowState.RECALLED]
+
+
+def test_a_second_sighting_is_a_leftover(site: Site) -> None:
+    """A crash between commit and acknowledgement leaves the message in its level."""
+    lease = handed_over(site)
+    found = sighting(site, 0)
+    recalls(site).restore([found], ALL, lease, not_before=NOW)
+    again = recalls(site).restore([found], ALL, lease, not_before=NOW)
+    assert again == {found: RecallOutcome.LEFTOVER}
+    assert len(site.legacy_rows()) == 1
+
+
+def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
+    """Nothing of it is changed."""
+    lease = handed_over(site)
+    stranger = Sighting(timeout_id=TimeoutId("no such id"), body_bytes=1)
+    forged = sighting(site, 0, extra_bytes=1)
+    near, other = sighting(site, 1), sighting(site, 3)
+    scope = RecallScope(due_until=NOW + timedelta(hours=3, minutes=30))
+    outcomes = recalls(site).restore(
+        [stranger, forged, near, other],
+        scope,
+        lease,
+        not_before=NOW + timedelta(hours=2, minutes=30),
+    )
+    assert outcomes == {
+        stranger: RecallOutcome.FOREIGN,
+        forged: RecallOutcome.DIFFERENT,
+        near: RecallOutcome.TOO_NEAR,
+        other: RecallOutcome.OUT_OF_SCOPE,
+    }
+    assert site.legacy_rows() == []
+
+
+def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: Site) -> None:
+    """Neither row is lost; the others come back."""
+    lease = handed_over(site)
+    site.insert([hours(1)[0]])
+    taken, free = sighting(site, 0), sighting(site, 1)
+    outcomes = recalls(site).restore([taken, free], ALL, lease, not_before=NOW)
+    assert outcomes == {taken: RecallOutcome.TAKEN, free: RecallOutcome.RESTORED}
+    assert len(site.legacy_rows()) == 2
+
+
+def test_without_the_lease_nothing_is_restored(site: Site) -> None:
+    """Somebody else recalls."""
+    lease = handed_over(site)
+    found = sighting(site, 0)
+    site.leases.surrender(lease)
+    with pytest.raises(LeaseLost):
+        recalls(site).restore([found], ALL, lease, not_before=NOW)
+    assert site.legacy_rows() == []
+
+
+def test_no_lane_is_taken_while_somebody_recalls(site: Site) -> None:
+    """Dispatchers go on; hand-over waits."""
+    site.create()
+    lease = site.lease(lane=999, owner="recall")
+    term = timedelta(seconds=20)
+    assert site.leases.acquire(Lane(3), "other", term) is None
+    assert site.leases.acquire(Lane(1000), "other", term) is not None
+    site.leases.surrender(lease)
+    assert site.leases.acquire(Lane(3), "other", term) is not None
+
+
+def test_a_forecast_parts_rows_by_their_due_time(site: Site) -> None:
+    """What has left, what is too near, what can come back, and until when all of that can."""
+    handed_over(site)
+    now = NOW + timedelta(hours=1, minutes=30)
+    expected = recalls(site).forecast(ALL, now=now, not_before=now + timedelta(hours=1))
+    assert (expected.left, expected.too_near, expected.in_levels) == (1, 1, 2)
+    assert expected.possible_until == NOW + timedelta(hours=2)
