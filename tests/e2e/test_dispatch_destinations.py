@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dev.servers import wait_until
 from migrator.domain.wiretime import parse_wire_time
 from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
-from tests.e2e.old_endpoint import OldEndpoint
+from tests.e2e.old_endpoint import OldEndpoint, OldMessage
 from tests.e2e.rig import Rig, row
 
 
@@ -140,6 +145,40 @@ def test_a_message_due_at_once_is_retried_as_configured(rig: Rig, tmp_path: Path
     assert "Nowhere" in headers["NServiceBus.ExceptionInfo.Message"]
     assert not [name for name in headers if name.startswith(("x-", "Migrator"))]
     assert waiting(rig, endpoint.timeouts) == 0
+
+
+@pytest.mark.slow
+def test_messages_that_nobody_can_receive_hold_up_nobody_else(rig: Rig, tmp_path: Path) -> None:
+    """Many of them, for many missing queues, all due at once: what can be delivered is on time."""
+    endpoint, lost = OldEndpoint(rig), OldEndpoint(rig)
+    endpoint.declare("Billing")
+    prepare_dispatcher(rig, tmp_path)
+    rig.settings["MIGRATOR_LOG__LEVEL"] = "error"  # nobody reads what is said meanwhile
+    process = start_dispatcher(rig)
+    ended, numbers = threading.Event(), itertools.count()
+    sent: list[OldMessage] = []
+    with Receiver(rig.broker_url, "Billing") as receiver, ThreadPoolExecutor(1) as pool:
+        flood = pool.submit(
+            lost.send_until,
+            ended,
+            make=lambda: lost.deferred(0, to=f"Missing{next(numbers) % 50}"),
+            every_s=0.01,
+        )
+        try:
+            for _ in range(150):
+                pair = [endpoint.deferred(seconds, to="Billing") for seconds in (0.5, 2.5)]
+                endpoint.send(*pair)
+                sent += pair
+                time.sleep(0.03)
+        finally:
+            ended.set()
+        in_vain = len(flood.result(timeout=10))
+        receiver.wait_for(*sent)
+        rig.stop(process)
+    account = books(sent, receiver.arrivals)
+    print(f"beside {in_vain} in vain: {account}")
+    assert (account.lost, account.duplicated, account.early) == ((), (), ())
+    assert account.worst_s < 1
 
 
 def test_one_timeout_manager_for_many_destinations(rig: Rig, tmp_path: Path) -> None:

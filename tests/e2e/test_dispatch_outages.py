@@ -183,3 +183,44 @@ def test_an_outage_that_is_critical_ends_the_process_if_told_so(
     assert "dispatcher_gave_up" in log
     wait_until(lambda: waiting(rig, endpoint.timeouts) == 20, seconds=5, what="all in the queue")
     assert waiting(rig, "error") == 0
+
+
+@pytest.mark.slow
+def test_stopped_and_started_in_good_order_nothing_comes_twice(rig: Rig, tmp_path: Path) -> None:
+    """SIGTERM under way: what is claimed or held is finished, the rest waits where it was."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    prepare_dispatcher(rig, tmp_path)
+    with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
+        with sending(endpoint, seed=3) as sent:
+            for turn in range(5):
+                process = start_dispatcher(rig)
+                time.sleep(0.3 + turn / 4)
+                rig.stop(process)
+                assert set(rig.batch_states()) <= {"dispatched"}
+        process = start_dispatcher(rig)
+        account = settle(rig, sent, receiver)
+        rig.stop(process)
+    print(f"five restarts in good order: {account}")
+    assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
+
+
+@pytest.mark.slow
+def test_a_queue_that_was_deleted_is_consumed_again(rig: Rig, tmp_path: Path) -> None:
+    """Somebody deletes ``.Timeouts`` and declares it again: the dispatcher comes back by itself."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    prepare_dispatcher(rig, tmp_path)
+    process = start_dispatcher(rig)
+    with Receiver(rig.broker_url, "Billing", "error") as receiver:
+        with rig.amqp() as connection:
+            connection.channel().queue_delete(endpoint.timeouts)
+        time.sleep(3)
+        assert process.poll() is None
+        endpoint.declare()
+        sent = [endpoint.deferred(seconds, to="Billing") for seconds in (0.5, 2)]
+        endpoint.send(*sent)
+        receiver.wait_for(*sent, seconds=25)
+        log = [each["action"] for each in actions(rig.stop(process))]
+    assert log.index("dispatcher_degraded") < log.index("dispatcher_recovered")
+    assert books(sent, receiver.arrivals).duplicated == ()
