@@ -12,9 +12,11 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
 from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.context import Satellites
-from migrator.ports import BrokerFacts, QueueProbe
+from migrator.ports import BrokerFacts, NotChecked, QueueProbe
 
 NAME: Final = "satellite-queues"
+_LOW_LIMIT: Final = 1000
+"""Connections lost in the life of a message; endpoints themselves ask for 100 000."""
 
 
 def check(
@@ -42,6 +44,7 @@ def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
     probes = broker.queues([store, dispatcher, wanted.error_queue])
     yield _store(store, probes, wanted.endpoint)
     yield _control(dispatcher, probes)
+    yield from _limits(broker, [store, dispatcher])
     if probes[wanted.error_queue] is None:
         yield _finding(
             Level.REFUSED,
@@ -75,6 +78,24 @@ def _control(name: str, probes: Mapping[str, QueueProbe | None]) -> Finding:
     if probe.consumers:
         return _shared(name, probe)
     return _finding(Level.OK, name, f"nobody else consumes it; {probe.messages} messages wait")
+
+
+def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
+    """Warn of policies by which a message is dropped once it has come back so often."""
+    policies = broker.policies(names)
+    if isinstance(policies, NotChecked):
+        return  # the check of policies says so
+    for name in names:
+        for policy in policies.get(name, ()):
+            limit = policy.definition.get("delivery-limit")
+            if isinstance(limit, int) and 0 <= limit < _LOW_LIMIT:
+                yield _finding(
+                    Level.WARNING,
+                    name,
+                    f"policy {policy.name!r} drops a message that has come back {limit} times; "
+                    "each loss of migrator's connection brings back those in hand",
+                    "raise its delivery-limit, or exempt the queue from it",
+                )
 
 
 def _shared(name: str, probe: QueueProbe) -> Finding:

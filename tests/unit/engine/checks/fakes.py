@@ -118,9 +118,9 @@ class FakeBroker:
         return self.entities
 
     def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
-        """Return the policies set, and remember for what."""
+        """Return the policies set, and remember for what they were asked, all in all."""
         self._answer()
-        self.policies_asked = list(names)
+        self.policies_asked += names
         return self.rules
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:

@@ -76,7 +76,7 @@ def test_a_dispatcher_alone_needs_no_native_delays() -> None:
     broker.bound = frozenset({QueueName("Invoices.Billing")})
     found = run_checks(dispatching(broker))
     assert [f for f in found if f.level is not Level.OK] == []
-    assert broker.policies_asked == [RETRY]
+    assert broker.policies_asked == [RETRY, "Sales.Timeouts", "Sales.TimeoutsDispatcher"]
     assert {f.check for f in found} == set(CHECKS)
 
 
@@ -88,7 +88,7 @@ def test_forwarding_needs_the_native_delays_and_staging() -> None:
     found = run_checks(dispatching(broker, mode=FORWARD))
     refused = [f.check for f in found if f.level is Level.REFUSED]
     assert refused == ["broker-rights", "delay-entities"]
-    assert len(broker.policies_asked) == 31
+    assert len(broker.policies_asked) == 31 + 2
 
 
 def test_a_dispatcher_needs_a_broker_that_can_hold_retries() -> None:

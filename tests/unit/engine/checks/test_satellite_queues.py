@@ -8,7 +8,7 @@ import pytest
 
 from migrator.domain.findings import Finding, Level
 from migrator.engine.checks.satellite_queues import check
-from migrator.ports import QueueProbe
+from migrator.ports import Policy, QueueProbe
 from tests.unit.engine.checks.fakes import SATELLITES, FakeBroker
 
 STORE, CONTROL, ERROR = "Sales.Timeouts", "Sales.TimeoutsDispatcher", "error"
@@ -41,6 +41,17 @@ def test_a_missing_store_queue_is_refused() -> None:
     finding = found(store=None)[STORE]
     assert finding.level is Level.REFUSED
     assert "queue in [[endpoints]]" in finding.remedy
+
+
+@pytest.mark.parametrize(("limit", "is_low"), [(20, True), (100_000, False), (-1, False)])
+def test_a_low_delivery_limit_is_told(limit: int, is_low: bool) -> None:
+    """The broker would drop what lost connections bring back too often."""
+    probes = {name: QueueProbe(messages=0, consumers=0) for name in (STORE, CONTROL, ERROR)}
+    policy = Policy(name="limits", definition={"delivery-limit": limit})
+    broker = FakeBroker(probes=probes, rules={STORE: [policy]})
+    findings = list(check(broker, [SATELLITES], near_due_queues=()))
+    warned = [f for f in findings if f.level is Level.WARNING]
+    assert [f.subject for f in warned] == ([STORE] if is_low else [])
 
 
 def test_a_missing_control_queue_is_fine() -> None:
