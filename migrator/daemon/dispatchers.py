@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from migrator.daemon.lanes import Stop
 from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.errors import Interrupted, LeaseLost, MigratorError
@@ -58,7 +57,7 @@ class Outage:
     """With ``once``: give up after failing for so long."""
 
 
-class DispatcherThread:
+class DispatcherThread(WorkerThread):
     """Is the dispatcher of one endpoint, or waits to be."""
 
     def __init__(
@@ -79,11 +78,12 @@ class DispatcherThread:
 
         With *finishes_only*, it ends when what an earlier process left open is settled.
         """
-        self.failure: MigratorError | None = None
-        """Why the thread ended early; None when it ended well."""
-        self.crash: BaseException | None = None
-        self.wake = threading.Event()
-        """Set by the schedule; a dispatcher has a clock of its own."""
+        super().__init__(
+            f"dispatcher-{endpoint}",
+            stop=stop,
+            crash_action="dispatcher_crashed",
+            facts={"endpoint": endpoint},
+        )
         self._endpoint = endpoint
         self._find_lane = find_lane
         self._leases = leases
@@ -91,7 +91,6 @@ class DispatcherThread:
         self._open_session = open_session
         self._is_surely_dead = is_surely_dead
         self._outage = outage
-        self._stop = stop
         self._once = once
         self._finishes_only = finishes_only
         self._failures = 0
@@ -99,31 +98,6 @@ class DispatcherThread:
         self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
-        name = f"dispatcher-{endpoint}"
-        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Let the thread run."""
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread's end; return whether it ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    # ── the thread ──────────────────────────────────────────────────────────────────────────
-
-    def _guard(self) -> None:
-        try:
-            self._run()
-        except BaseException as exc:
-            self.crash = exc
-            _log.critical(
-                "a dispatcher crashed",
-                extra={"action": "dispatcher_crashed", "endpoint": self._endpoint},
-                exc_info=True,
-            )
-            self._stop.draining.set()
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RECALL_LANE, Lane
 from migrator.engine.lane import LaneSession
 from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
@@ -23,28 +22,6 @@ _IDLE_SLICE_S: Final = 0.2
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 5.0
 _LONGEST_REST_S: Final = 2.0
-
-
-@dataclass(slots=True)
-class Stop:
-    """How the whole process is asked to end."""
-
-    draining: threading.Event = field(default_factory=threading.Event)
-    """Finish what is claimed, claim nothing new."""
-    at_once: threading.Event = field(default_factory=threading.Event)
-    """Stop between two steps; recovery does the rest."""
-    doubtful: set[Lane] = field(default_factory=set)
-    """Lanes in which nobody can tell what is where, or that cannot be finished; they stay ours,
-    and untouched, until the process ends."""
-
-    def check(self) -> None:
-        """Return unless everything is to stop at once.
-
-        Raises:
-            Interrupted: It is.
-        """
-        if self.at_once.is_set():
-            raise Interrupted("asked twice to stop")
 
 
 class OpenedLane(Protocol):
@@ -69,7 +46,7 @@ class OpenLane(Protocol):
         ...
 
 
-class LaneThread:
+class LaneThread(WorkerThread):
     """Works on one lane after the other until there is nothing left, or until told to stop."""
 
     def __init__(
@@ -98,42 +75,17 @@ class LaneThread:
             patience_s: With *once*: give up after failing for so long without progress.
             sources: Whose rows are to be done when *once* is done.
         """
-        self.failure: MigratorError | None = None
-        """Why the thread ended early; None when it ended well."""
-        self.wake = threading.Event()
-        """Set by the schedule: look for new rows now."""
+        super().__init__(name, stop=stop, crash_action="lane_crashed", facts={})
         self._leases = leases
         self._keeper = keeper
         self._open_lane = open_lane
         self._is_surely_dead = is_surely_dead
-        self._stop = stop
         self._once = once
         self._patience_s = patience_s
         self._sources = sources
         self._failures = 0
         self._failing_since_s = 0.0
         self._unfinished_since_s: dict[Lane, float] = {}
-        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
-        self.crash: BaseException | None = None
-
-    def start(self) -> None:
-        """Let the thread run."""
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread's end; return whether it ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    # ── the thread ──────────────────────────────────────────────────────────────────────────
-
-    def _guard(self) -> None:
-        try:
-            self._run()
-        except BaseException as exc:
-            self.crash = exc
-            _log.critical("a lane crashed", extra={"action": "lane_crashed"}, exc_info=True)
-            self._stop.draining.set()
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():

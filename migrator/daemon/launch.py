@@ -11,10 +11,11 @@ from datetime import timedelta
 
 from migrator.config.models import OnCritical
 from migrator.daemon.dispatchers import DispatcherThread, Outage
-from migrator.daemon.lanes import LaneThread, OpenedLane, Stop
+from migrator.daemon.lanes import LaneThread, OpenedLane
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.owner import current_owner, is_surely_dead
-from migrator.daemon.service import Schedule, Service, Worker
+from migrator.daemon.service import Schedule, Service
+from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RunId
 from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.session import DispatcherSession
@@ -58,7 +59,7 @@ def run(
         once=once,
     )
     with ExitStack() as pools:
-        workers: list[Worker] = [
+        workers: list[WorkerThread] = [
             *_lanes(app, runs, keeper, stop, pools, once=once),
             *_dispatchers(app, runs, keeper, stop, pools, once=once),
         ]

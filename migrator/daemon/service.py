@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from typing import Final, Protocol
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from migrator.daemon.lanes import Stop
 from migrator.daemon.leases import LeaseKeeper
+from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode, MigratorError
 from migrator.ports import Runs, StoreEndpoint
@@ -29,23 +28,6 @@ _RUN_STATUS: Final = {
     ExitCode.QUARANTINED: "done",
     ExitCode.INTERRUPTED: "stopped",
 }
-
-
-class Worker(Protocol):
-    """A thread of the service: a lane, or a dispatcher."""
-
-    failure: MigratorError | None
-    """Why it ended early; None when it ended well."""
-    crash: BaseException | None
-    wake: threading.Event
-
-    def start(self) -> None:
-        """Let it run."""
-        ...
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for its end; return whether it ended."""
-        ...
 
 
 class Outstanding(Protocol):
@@ -92,7 +74,7 @@ class Service:
     def run(
         self,
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
-        workers: Sequence[Worker],
+        workers: Sequence[WorkerThread],
         *,
         watch: Callable[[], None] = lambda: None,
     ) -> ExitCode:
@@ -117,7 +99,9 @@ class Service:
         self._end_runs(endpoints, code)
         return code
 
-    def _exit_code(self, endpoints: Sequence[StoreEndpoint], workers: Sequence[Worker]) -> ExitCode:
+    def _exit_code(
+        self, endpoints: Sequence[StoreEndpoint], workers: Sequence[WorkerThread]
+    ) -> ExitCode:
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
         if self._outstanding.doubtful(endpoints):
@@ -143,7 +127,7 @@ class Service:
                 )
 
     @contextmanager
-    def _sweeps(self, workers: Sequence[Worker]) -> Iterator[None]:
+    def _sweeps(self, workers: Sequence[WorkerThread]) -> Iterator[None]:
         scheduler = BackgroundScheduler(timezone="UTC")
 
         def sweep() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from migrator.daemon.dispatchers import DispatcherThread, Outage
-from migrator.daemon.lanes import Stop
 from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.errors import LeaseLost, StoreUnavailable
 from migrator.ports import Lease

@@ -1,0 +1,73 @@
+"""What lanes and dispatchers have in common: a thread that runs until told to stop, or crashes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from migrator.domain.timeouts import Lane
+from migrator.errors import Interrupted, MigratorError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Stop:
+    """How the whole process is asked to end."""
+
+    draining: threading.Event = field(default_factory=threading.Event)
+    """Finish what is claimed, claim nothing new."""
+    at_once: threading.Event = field(default_factory=threading.Event)
+    """Stop between two steps; recovery does the rest."""
+    doubtful: set[Lane] = field(default_factory=set)
+    """Lanes in which nobody can tell what is where, or that cannot be finished; they stay ours,
+    and untouched, until the process ends."""
+
+    def check(self) -> None:
+        """Return unless everything is to stop at once.
+
+        Raises:
+            Interrupted: It is.
+        """
+        if self.at_once.is_set():
+            raise Interrupted("asked twice to stop")
+
+
+class WorkerThread:
+    """One thread of the service; whatever it does not foresee asks all others to stop."""
+
+    def __init__(
+        self, name: str, *, stop: Stop, crash_action: str, facts: Mapping[str, str]
+    ) -> None:
+        """Prepare a thread called *name*; a crash is logged as *crash_action*, with *facts*."""
+        self.failure: MigratorError | None = None
+        """Why the thread ended early; None when it ended well."""
+        self.crash: BaseException | None = None
+        self.wake = threading.Event()
+        """Set by the schedule: look for work now."""
+        self._stop = stop
+        self._crash_facts = {"action": crash_action, **facts}
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Let the thread run."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; return whether it ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        """Work until there is nothing left, or until told to stop."""
+        raise NotImplementedError
+
+    def _guard(self) -> None:
+        try:
+            self._run()
+        except BaseException as exc:
+            self.crash = exc
+            _log.critical("a bug ended a thread", extra=self._crash_facts, exc_info=True)
+            self._stop.draining.set()
