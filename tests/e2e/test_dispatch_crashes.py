@@ -26,7 +26,7 @@ from tests.e2e.rig import Rig, chance, row
 
 KILLED: Final = -9
 SAGA_ID: Final = "NServiceBus.SagaId"
-SHORT_FORM: Final = {"intake.stored", "dispatch.publishing", "dispatch.confirmed"}
+SHORT_FORM: Final = {"dispatch.publishing", "dispatch.confirmed"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ def settle(rig: Rig, sent: list[OldMessage], receiver: Receiver) -> Books:
     return books(sent, receiver.arrivals)
 
 
+@pytest.mark.slow
 def test_the_database_restarts_again_and_again(
     private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def test_a_standby_takes_over_from_a_killed_leader(rig: Rig, tmp_path: Path) -> 
     leader = start_dispatcher(rig)
     standby = start_standby(rig)
     with Receiver(rig.broker_url, "Billing", "error") as receiver:
-        sent = [endpoint.deferred(1.5 + n / 100, to="Billing") for n in range(300)]
+        sent = [endpoint.deferred(1.5 + n / 100, to="Billing") for n in range(150)]
         sent += [endpoint.deferred(n / 100, to="Billing") for n in range(100)]
         endpoint.send(*sent)
         receiver.wait_for(*sent)
@@ -46,7 +46,7 @@ def test_a_standby_takes_over_from_a_killed_leader(rig: Rig, tmp_path: Path) -> 
         assert [lane["is_alive"] for lane in lanes] == [True]
         rig.kill(leader)
         killed_at = time.monotonic()
-        after = [endpoint.deferred(0.2 + n / 100, to="Billing") for n in range(200)]
+        after = [endpoint.deferred(0.2 + n / 100, to="Billing") for n in range(100)]
         endpoint.send(*after)
         receiver.wait_for(*after, seconds=25)
         print(f"taken over, and everything sent, {time.monotonic() - killed_at:.1f} s after it")
