@@ -226,11 +226,16 @@ class _DispatcherOpener:
             self._stop.check()
             held.check()
 
-        control_queue = self._wiring.existing_control_queue(self._plan)
+        plan, there = self._plan, self._wiring.existing_queues(self._plan)
         link = self._wiring.open_link(self._plan, held.lease, guard)
         try:
             session = DispatcherSession(
-                self._parts, lease=held.lease, link=link, control_queue=control_queue, guard=guard
+                self._parts,
+                lease=held.lease,
+                link=link,
+                control_queue=plan.control_queue if plan.control_queue in there else None,
+                guard=guard,
+                is_queue_missing=plan.timeouts_queue not in {None, *there},
             )
         except BaseException:
             link.close()

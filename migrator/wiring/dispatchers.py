@@ -197,12 +197,13 @@ class DispatcherWiring:
             guard=guard,
         )
 
-    def existing_control_queue(self, plan: DispatcherPlan) -> QueueName | None:
-        """Return the queue of control messages if there is one."""
-        if plan.control_queue is None:
-            return None
-        with admin_session(self._app.connection, purpose="look for control messages") as admin:
-            return None if admin.queue(plan.control_queue) is None else plan.control_queue
+    def existing_queues(self, plan: DispatcherPlan) -> frozenset[QueueName]:
+        """Return which of the satellites' queues exist now."""
+        wanted = [queue for queue in (plan.timeouts_queue, plan.control_queue) if queue is not None]
+        if not wanted:
+            return frozenset()
+        with admin_session(self._app.connection, purpose="look for satellites") as admin:
+            return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
 
     @property
     def _retry_delays_s(self) -> Sequence[int]:

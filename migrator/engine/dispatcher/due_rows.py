@@ -141,8 +141,7 @@ class DueRows:
         if self._now_s() >= self._next_fold_s:
             forgotten = self._parts.poller.fold(self._lease)
             self._next_fold_s = self._now_s() + (_FOLD_AGAIN_S if forgotten else _FOLD_EVERY_S)
-        claimed = self._parts.poller.claim_due(self._lease)
-        return () if claimed is None else (claimed,)
+        return self._parts.poller.claim_due(self._lease)
 
     def _begin_control(self) -> None:
         """Claim the rows that control messages name; what is not due is the poller's."""

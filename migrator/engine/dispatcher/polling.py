@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from migrator.domain.conversion import Quarantine, Reason, Rules, destination_of
 from migrator.domain.delivery import to_dispatch
@@ -161,17 +161,36 @@ class Poller:
             if batch.id not in but_for
         ]
 
-    def claim_due(self, lease: Lease) -> Claimed | None:
-        """Claim the soonest due rows; None when none is due within the look-ahead."""
+    def claim_due(self, lease: Lease) -> Sequence[Claimed]:
+        """Claim the soonest due rows; empty when none is due within the look-ahead.
+
+        What is due already never shares a batch with what is not: the batch would stay open for
+        as long, and a crash would send all of it again.
+        """
         self._try_held()
-        return self._claim(lease, only=None, not_for=self.held.not_now(self._clock.now()))
+        now = self._clock.now()
+        not_for = self.held.not_now(now)
+        found = []
+        for until in (now, now + self._rules.look_ahead):
+            claimed = self._claim(lease, until=until, only=None, not_for=not_for)
+            if claimed is not None:
+                found.append(claimed)
+                if claimed.was_full:
+                    break
+        return found
 
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Claimed | None:
         """Claim exactly these rows, as far as they exist and are due; None when there is none."""
-        return self._claim(lease, only=ids, not_for=())
+        until = self._clock.now() + self._rules.look_ahead
+        return self._claim(lease, until=until, only=ids, not_for=())
 
     def _claim(
-        self, lease: Lease, *, only: Collection[TimeoutId] | None, not_for: Collection[str]
+        self,
+        lease: Lease,
+        *,
+        until: datetime,
+        only: Collection[TimeoutId] | None,
+        not_for: Collection[str],
     ) -> Claimed | None:
         request = ClaimRequest(
             run=self._run,
@@ -179,7 +198,7 @@ class Poller:
             lease=lease,
             mode=Mode.DISPATCH,
             due_after=None,
-            due_until=self._clock.now() + self._rules.look_ahead,
+            due_until=until,
             max_rows=self._rules.max_rows,
             max_bytes=self._rules.max_bytes,
             cursor=None,

@@ -21,7 +21,7 @@ from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.sender import AGAIN_AFTER, Sender
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, TargetUnavailable
 from migrator.ports import Background, Lease, Pending, SatelliteLink, T
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ _SLICE: Final = timedelta(milliseconds=100)
 """Longest sleep: a lost lease or a wish to stop is noticed after this."""
 _SLICE_IN_WORK: Final = timedelta(milliseconds=20)
 """Longest sleep while the background works; it wakes us when it is done."""
+_LOOK_AGAIN_S: Final = 10.0
+"""How long a queue that is missing is not looked for."""
 
 
 class DispatcherSession:
@@ -43,14 +45,23 @@ class DispatcherSession:
         link: SatelliteLink,
         control_queue: QueueName | None,
         guard: Callable[[], None],
+        is_queue_missing: bool = False,
     ) -> None:
-        """Work under *lease* over *link*; *guard* raises when that must end at once."""
+        """Work under *lease* over *link*; *guard* raises when that must end at once.
+
+        With *is_queue_missing* there is no queue of timeouts at present: stored rows are sent all
+        the same, and the session ends after a while, so that the next one can look again.
+        """
         self._parts = parts
         self._lease = lease
         self._link = link
         self._control_queue = control_queue
         self._guard = guard
         self._is_consuming = False
+        self._missing: TargetUnavailable | None = None
+        if is_queue_missing:
+            self._missing = TargetUnavailable(f"queue {parts.timeouts_queue!r} does not exist")
+        self._looks_again_s = parts.clock.monotonic_s() + _LOOK_AGAIN_S
         self._last_busy_s = parts.clock.monotonic_s()
         self._watch = Watch(parts.clock)
         self._outbox = Outbox()
@@ -105,6 +116,7 @@ class DispatcherSession:
             TargetError: The link is gone, or of no use.
         """
         self._guard()
+        self._look_again()
         self._incoming.finish(now_s=self._now_s())
         self._rows.finish()
         self._consume()
@@ -125,7 +137,7 @@ class DispatcherSession:
     @property
     def problem(self) -> MigratorError | None:
         """What keeps store or broker from doing their part; it is tried again."""
-        return self._rows.error or self._incoming.setback.error
+        return self._rows.error or self._incoming.setback.error or self._missing
 
     @property
     def doing(self) -> str:
@@ -166,8 +178,20 @@ class DispatcherSession:
             return
         self._is_consuming = True
         for queue in (self._parts.timeouts_queue, self._control_queue):
-            if queue is not None:
+            is_missing = queue == self._parts.timeouts_queue and self._missing is not None
+            if queue is not None and not is_missing:
                 self._link.consume(queue, prefetch=self._parts.prefetch)
+
+    def _look_again(self) -> None:
+        """End the session when it is time to look for the missing queue, and nothing is in hand.
+
+        Raises:
+            TargetUnavailable: Names the queue.
+        """
+        if self._missing is None or self._now_s() < self._looks_again_s:
+            return
+        if not self._rows.is_busy(may_take=False):
+            raise self._missing
 
     def _sort_deliveries(self) -> None:
         for delivery in self._link.received():

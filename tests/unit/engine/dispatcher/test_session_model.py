@@ -369,6 +369,30 @@ def test_a_control_message_for_a_row_due_later_sends_nothing() -> None:
     assert not world.early()
 
 
+def test_stored_rows_are_sent_although_the_queue_of_new_ones_is_missing() -> None:
+    """Somebody deleted it; it is looked for now and then, and consumed when it is back."""
+    world = World()
+    queue = world.broker.queues.pop(TIMEOUTS)
+    for number in range(5):
+        world.store(number, 4.0 * number)
+    parts = world.run(30.0)
+    assert world.delivered() == {f"m-{number}": 1 for number in range(5)}
+    world.broker.queues[TIMEOUTS] = queue
+    world.send(9, 0.0)
+    world.run(15.0, parts)
+    assert world.delivered()["m-9"] == 1
+
+
+def test_overdue_rows_share_no_batch_with_rows_to_come() -> None:
+    """The batch would stay open until the last is due, and a kill would double all of it."""
+    world = World()
+    for number in range(3):
+        world.store(number, -1.0)
+    world.store(3, 0.9)
+    world.run(3.0)
+    assert [batch.size for batch in world.ledger.batches.values()] == [3, 1]
+
+
 def test_draining_finishes_what_is_claimed_and_takes_nothing_new() -> None:
     """What is not claimed yet stays in the table and in the queue."""
     world = World()

@@ -418,7 +418,12 @@ class World:
         self.link = Link(self.broker)
         lease = Lease(lane=LANE, owner="test", token=self.ledger.token)
         return DispatcherSession(
-            parts, lease=lease, link=self.link, control_queue=CONTROL, guard=lambda: None
+            parts,
+            lease=lease,
+            link=self.link,
+            control_queue=CONTROL,
+            guard=lambda: None,
+            is_queue_missing=TIMEOUTS not in self.broker.queues,
         )
 
     def run(self, seconds: float, parts: DispatcherParts | None = None) -> DispatcherParts:
