@@ -78,6 +78,7 @@ def _count(rig: Rig, queue: str) -> int:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
 
+@pytest.mark.slow
 def test_a_frozen_level_is_named_and_thaws_by_what_is_suggested(
     rig: Rig, impatient_node: Vhost
 ) -> None:

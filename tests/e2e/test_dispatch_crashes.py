@@ -159,7 +159,7 @@ def test_stored_and_due_before_it_was_acknowledged_is_sent_once(rig: Rig, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "kills", [5, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    "kills", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
     """Killed again and again while an endpoint goes on sending and rows get due: lost 0.

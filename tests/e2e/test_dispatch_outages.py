@@ -107,6 +107,7 @@ def test_the_broker_is_killed_and_comes_back(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_the_wire_is_cut_again_and_again(rig: Rig, tmp_path: Path, proxy: Any) -> None:
     """Connections reset before and after the broker's answers: twice only what had no answer."""
     endpoint = OldEndpoint(rig)

@@ -48,7 +48,7 @@ def written(rig: Rig) -> int:
     [
         (DelaysVersion.V2, False),
         pytest.param(DelaysVersion.V2, True, marks=pytest.mark.slow),
-        (DelaysVersion.V1, False),
+        pytest.param(DelaysVersion.V1, False, marks=pytest.mark.slow),
     ],
 )
 def test_messages_of_all_versions_arrive_by_way_of_the_delays(

@@ -122,6 +122,7 @@ def test_killed_again_and_again(rig: Rig, kills: int) -> None:
     assert left_of_ours(rig) == 0
 
 
+@pytest.mark.slow
 def test_only_what_is_meant_comes_back(rig: Rig) -> None:
     """By destination, by due time, and never what is due too soon."""
     rig.prepare("Billing", "Shipping")

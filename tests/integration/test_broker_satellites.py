@@ -408,6 +408,7 @@ def test_a_delivery_ends_a_wait(url: str) -> None:
         assert link.received() == []
 
 
+@pytest.mark.slow
 def test_a_caller_that_takes_nothing_still_keeps_its_connections(url: str) -> None:
     """Deliveries that nobody fetches do not keep idle from serving heartbeats."""
     _put(url, b"x")

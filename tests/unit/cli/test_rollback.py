@@ -103,7 +103,8 @@ def test_a_dispatchers_rows_go_back_and_what_it_was_sending_is_told(claimed: Pro
     """Hand-over would never look at its lane."""
     claimed.change(
         "UPDATE migrator_batch SET lane = 1000, mode = 'dispatch', state = 'publishing'",
-        "UPDATE migrator_lease SET name = 'lane.1000', serves = 'Sales_TimeoutData'",
+        "UPDATE migrator_lease SET name = 'lane.1000', serves = 'Sales_TimeoutData'"
+        " WHERE name = 'lane.0'",
     )
     for options in (["--dry-run"], ["--yes"]):
         assert "of these, 1 want a dispatcher" in claimed("rollback", *options).err
