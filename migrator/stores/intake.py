@@ -38,8 +38,7 @@ _INSERTS: Final[Mapping[str, Callable[..., Any]]] = {
 _POSTGRESQL_SETTINGS: Final = text(
     # ids and sagas are in an index; without statistics the planner may read a whole table, or the
     # whole of another index, for each row instead
-    "SELECT set_config('enable_seqscan', 'off', true), "
-    "set_config('enable_bitmapscan', 'off', true)"
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
 
 

@@ -142,6 +142,7 @@ def test_only_what_is_meant_comes_back(rig: Rig) -> None:
     assert done["found"]["out_of_scope"] == 2
 
 
+@pytest.mark.slow
 def test_nobody_may_work_meanwhile(rig: Rig) -> None:
     """A recall beside a running daemon is refused; nothing is touched."""
     rig.prepare("Billing")

@@ -371,6 +371,7 @@ def _kill_often(rig: Rig, kills: int, count: int) -> None:
     assert take(url, *all_levels(V1)) == []
 
 
+@pytest.mark.slow
 def test_three_kills_lose_nothing(rig: Rig) -> None:
     """Killed at random moments and run again: all there, none early, copies have the same id."""
     _kill_often(rig, kills=3, count=2000)
