@@ -17,7 +17,7 @@ from migrator.domain.verification import BatchGap, DestinationBalance, EndpointB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedRow:
-    """One row of the ledger as an auditor wants it: what it is, where it is, whether it is whole."""
+    """One row of the ledger: what it is, where it is, and whether it is whole."""
 
     id: int
     """The ledger's own, ascending."""
