@@ -12,7 +12,7 @@ from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, given, session_of
 from migrator.cli.verification import seconds
-from migrator.domain.canary import Flight, parse_levels, probe_delay_s
+from migrator.domain.canary import Flight, parse_levels, probe_delay_s, probe_document
 from migrator.errors import ConfigError, ExitCode
 
 EPILOG = """\b
@@ -100,13 +100,5 @@ def _document(flight: Flight) -> dict[str, object]:
         "delays": str(flight.version),
         "is_fine": flight.is_fine,
         "left_queue": flight.left_queue or None,
-        "probes": [
-            {
-                "level": probe.level,
-                "delay_s": probe.delay_s,
-                "late_s": None if probe.late_s is None else round(probe.late_s, 4),
-                "arrival": str(probe.arrival),
-            }
-            for probe in flight.probes
-        ],
+        "probes": [probe_document(probe) for probe in flight.probes],
     }

@@ -63,6 +63,29 @@ class Flight:
         """Whether every probe came back, and none too early."""
         return all(probe.arrival is Arrival.ON_TIME for probe in self.probes)
 
+    def late_levels(self, *, after_s: float) -> Sequence[int]:
+        """Return the levels whose probe is lost, was early, or came more than *after_s* late."""
+        return [
+            probe.level
+            for probe in self.probes
+            if probe.arrival is not Arrival.ON_TIME or (probe.late_s or 0.0) > after_s
+        ]
+
+    @property
+    def lost(self) -> int:
+        """How many probes did not come back."""
+        return sum(probe.arrival is Arrival.LOST for probe in self.probes)
+
+
+def probe_document(probe: Probe) -> dict[str, object]:
+    """Return *probe* as plain values."""
+    return {
+        "level": probe.level,
+        "delay_s": probe.delay_s,
+        "late_s": None if probe.late_s is None else round(probe.late_s, 4),
+        "arrival": str(probe.arrival),
+    }
+
 
 def probe_delay_s(level: int) -> int:
     """Return the delay, in seconds, whose message waits in *level* alone."""

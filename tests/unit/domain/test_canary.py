@@ -13,6 +13,7 @@ from migrator.domain.canary import (
     catching_keys,
     parse_levels,
     probe_delay_s,
+    probe_document,
 )
 from migrator.domain.routing import (
     DelaysVersion,
@@ -50,6 +51,26 @@ def test_a_probe_is_lost_early_or_on_time(late_s: float | None, arrival: Arrival
     good = Probe(level=0, late_s=0.0)
     flight = Flight(version=DelaysVersion.V2, probes=(good, probe))
     assert flight.is_fine is (arrival is Arrival.ON_TIME)
+
+
+def test_levels_are_late_when_their_probe_is_lost_early_or_over_the_limit() -> None:
+    """And only those are named."""
+    late_s = (0.1, 2.0, 2.1, -0.5, None)
+    probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
+    flight = Flight(version=DelaysVersion.V2, probes=probes)
+    assert flight.late_levels(after_s=2) == [2, 3, 4]
+    assert flight.lost == 1
+
+
+def test_a_probe_is_written_down() -> None:
+    """As plain values, seconds cut to what is known."""
+    assert probe_document(Probe(level=1, late_s=0.012345)) == {
+        "level": 1,
+        "delay_s": 2,
+        "late_s": 0.0123,
+        "arrival": "on_time",
+    }
+    assert probe_document(Probe(level=0, late_s=None))["late_s"] is None
 
 
 @pytest.mark.parametrize(
