@@ -203,6 +203,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "batch.state": "see below",
     "batch.attempt": "rises with every pass; part of each message's app-id",
     "batch.size": "rows in it",
+    "batch.purged": "how many of them are no longer kept",
     "batch.body_bytes": "their bodies together, in bytes",
     "batch.first_due": "the soonest due time in it",
     "batch.last_due": "the latest due time in it",

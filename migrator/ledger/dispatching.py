@@ -6,7 +6,7 @@ forgets, and what is forgotten is still counted.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -35,6 +35,7 @@ from migrator.domain.states import BatchState
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
 from migrator.errors import LedgerError
 from migrator.ledger.leases import hold_lease
+from migrator.ledger.purging import count_purged
 from migrator.ledger.tables import LedgerTables
 from migrator.ports import HeldDestination, Lease, StoreEndpoint
 
@@ -206,7 +207,9 @@ class SqlDispatching:
     def _forget(self, connection: Connection, batches: Collection[int]) -> int:
         row = self._tables.timeout
         gone = delete(row).where(row.c.batch_id.in_(batches), row.c.state.is_(None))
-        return connection.execute(gone).rowcount
+        forgotten = Counter(connection.scalars(gone.returning(row.c.batch_id)))
+        count_purged(connection, self._tables.batch, forgotten)
+        return forgotten.total()
 
     def _merge(self, connection: Connection, lease: Lease, old: Sequence[Row[Any]]) -> None:
         """Add each run's empty batches to its oldest one; those left with rows stay as they are."""
@@ -238,6 +241,7 @@ class SqlDispatching:
             .where(batch.c.id == oldest.id)
             .values(
                 size=sum(row.size for row in together),
+                purged=sum(row.purged for row in together),
                 body_bytes=sum(row.body_bytes for row in together),
                 first_due=min((row.first_due for row in together if row.first_due), default=None),
                 last_due=max((row.last_due for row in together if row.last_due), default=None),

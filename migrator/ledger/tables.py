@@ -145,6 +145,7 @@ def _batch(metadata: MetaData, names: LedgerNames) -> Table:
         _text("state"),
         Column("attempt", Integer, nullable=False),
         Column("size", Integer, nullable=False),
+        Column("purged", Integer, nullable=False, server_default="0"),
         Column("body_bytes", BigInteger, nullable=False),
         _time("first_due"),
         _time("last_due"),

@@ -15,6 +15,7 @@ from migrator.database.types import database_now
 from migrator.domain.states import RAISES_ATTEMPT, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
+from migrator.ledger.purging import count_purged
 from migrator.ledger.tables import LedgerTables
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
@@ -102,13 +103,11 @@ class SqlUpkeep:
         return query if run is None else query.where(batch.c.run_id == run)
 
     def _delete(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
-        row, batch = self._tables.timeout, self._tables.batch
+        row = self._tables.timeout
         connection.execute(delete(row).where(row.c.id.in_([found.id for found in rows])))
-        # the books count a batch's size under its own state; these rows were not in it
-        differing = Counter(
-            found.batch_id for found in rows if found.state not in (None, found.batch_state)
-        )
-        for batch_id, count in differing.items():
-            connection.execute(
-                update(batch).where(batch.c.id == batch_id).values(size=batch.c.size - count)
-            )
+        # the books count a batch's size under its own state; rows that differ were not in it
+        purged, left = Counter[int](), Counter[int]()
+        for found in rows:
+            is_like_its_batch = found.state in (None, found.batch_state)
+            (purged if is_like_its_batch else left)[found.batch_id] += 1
+        count_purged(connection, self._tables.batch, purged, left)

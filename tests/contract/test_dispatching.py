@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.states import BatchState, Event, Mode
@@ -128,6 +129,13 @@ def _batches(site: Site) -> list[tuple[int, int, int]]:
     return [(row.run_id, row.size, row.body_bytes) for row in rows]
 
 
+def _purged(site: Site) -> list[int]:
+    """Return how many rows of every batch were forgotten, by id."""
+    table = site.tables.batch.c
+    with site.engine.connect() as connection:
+        return list(connection.scalars(select(table.purged).order_by(table.id)))
+
+
 def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
     """Per run one batch is left with what all of them had; the public view shows the same."""
     endpoint, lease = site.create(hours(12)), site.lease(1000)
@@ -140,6 +148,7 @@ def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
     assert site.ledger_rows() == []
     assert site.states() == before
     assert _batches(site) == [(runs[0], 6, 42), (runs[1], 6, 42)]
+    assert _purged(site) == [6, 6]
     assert [run.claimed for run in site.books.runs()] == [6, 6]
 
 
@@ -176,6 +185,7 @@ def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
     assert site.dispatching.fold(lease, older_than=LONG_AGO) == 0
     assert site.states() == before
     assert _batches(site) == [(run, 6, 42), (run, 3, 21)]
+    assert _purged(site) == [6, 2]
     assert site.batches.find(last.id) is None
     assert site.claims.release_quarantined(endpoint) == 1
     assert site.states() == {"dispatched": 8, "released": 1}

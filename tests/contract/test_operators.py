@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.report import QuarantineFilter, WaitingDestination
@@ -220,6 +221,14 @@ def test_only_doubtful_batches_can_be_resolved(site: Site) -> None:
         site.upkeep.resolve(batch.id, BatchState.HANDED_OVER)
 
 
+def _sizes(site: Site) -> list[tuple[int, int]]:
+    """Return size and purged rows of every batch, by id."""
+    table = site.tables.batch.c
+    with site.engine.connect() as connection:
+        query = select(table.size, table.purged).order_by(table.id)
+        return [(size, purged) for size, purged in connection.execute(query)]
+
+
 def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
     """Rows in quarantine, open batches and the counts stay."""
     lease = site.lease()
@@ -235,6 +244,7 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
     assert site.upkeep.purge(before=FAR) == 6
     assert [row.state for row in site.ledger_rows()] == ["quarantined"]
     assert site.states() == {"handed_over": 7, "quarantined": 1}
+    assert _sizes(site) == [(4, 4), (4, 3)]
 
 
 def test_purge_forgets_what_was_dispatched(site: Site) -> None:
@@ -247,6 +257,7 @@ def test_purge_forgets_what_was_dispatched(site: Site) -> None:
     assert site.states() == {"dispatched": 2}
     assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 0
     assert site.states() == {"dispatched": 2}
+    assert _sizes(site) == [(2, 2)]
 
 
 def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -141,8 +142,9 @@ def _upgrade_to(engine: Engine, tables: LedgerTables, version: str) -> None:
 
 def _old_rows(engine: Engine, tables: LedgerTables) -> list[list[tuple[object, ...]]]:
     """Return what is in the columns that 0001 has."""
+    new = ("dispatched_at", "serves", "purged")
     wanted = [
-        [column for column in table.columns if column.name not in ("dispatched_at", "serves")]
+        [column for column in table.columns if column.name not in new]
         for table in (tables.run, tables.batch, tables.timeout, tables.lease, tables.event)
     ]
     with engine.connect() as connection:
@@ -206,6 +208,41 @@ def test_a_ledger_with_data_is_upgraded_and_keeps_it(engine: Engine, tables: Led
     with engine.connect() as connection:
         assert connection.scalars(select(tables.batch.c.dispatched_at)).all() == [None]
         assert connection.scalars(select(tables.lease.c.serves)).all() == [None, None]
+        assert connection.scalars(select(tables.batch.c.purged)).all() == [0]
+
+
+def test_what_older_versions_purged_is_counted_by_the_upgrade(engine: Engine) -> None:
+    """Of settled batches, what is not there was purged; of others it is gone."""
+    tables = build_tables(names_for(engine))
+    _upgrade_to(engine, tables, "0002")
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    whose: dict[str, Any] = {"endpoint": "Sales", "source": "s"}
+    settings = {"options": "{}", "tool_version": "0", "status": "done", "begun_at": now}
+    numbers = {"lane": 0, "mode": "staged", "attempt": 1, "body_bytes": 1, "lease_token": 1}
+    batches = [("handed_over", 3, 1), ("dispatched", 2, 0), ("released", 1, 2), ("claimed", 4, 1)]
+    with writing(engine) as connection:
+        connection.execute(insert(tables.run).values(id=1, **whose, **settings))
+        for number, (state, size, rows) in enumerate(batches, start=1):
+            connection.execute(
+                insert(tables.batch).values(
+                    id=number, run_id=1, state=state, size=size, **whose, **numbers
+                )
+            )
+            for index in range(rows):
+                connection.execute(
+                    insert(tables.timeout).values(
+                        store_id=f"{number}.{index}",
+                        batch_id=number,
+                        row_index=index,
+                        due=now,
+                        content_hash="x",
+                        **whose,
+                    )
+                )
+    upgrade(engine, tables)
+    purged = select(tables.batch.c.purged).order_by(tables.batch.c.id)
+    with engine.connect() as connection:
+        assert connection.scalars(purged).all() == [2, 2, 0, 0]
 
 
 def test_two_lanes_never_serve_one_source(engine: Engine) -> None:
