@@ -6,6 +6,7 @@ weakens durability; a transaction either reads or writes, and says so when it be
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ IDLE_IN_TRANSACTION_TIMEOUT: Final = timedelta(seconds=15)
 CONNECT_TIMEOUT_S: Final = 10
 CONTENT_HASH: Final = "migrator_content_hash"
 """SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
+BODY_HASH: Final = "migrator_body_hash"
+"""SQLite only: the function (body) -> hex SHA-256."""
 _WRITES: Final = "migrator_writes"
 _EXAMPLE: Final = "postgresql+psycopg://user@host/database or sqlite:///file"
 
@@ -139,6 +142,7 @@ def _prepare_sqlite(engine: Engine) -> None:
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
         connection.create_function(CONTENT_HASH, 2, content_hash, deterministic=True)
+        connection.create_function(BODY_HASH, 1, _body_hash, deterministic=True)
         for pragma in (
             f"busy_timeout = {_ms(LOCK_TIMEOUT)}",
             "journal_mode = WAL",
@@ -152,6 +156,10 @@ def _prepare_sqlite(engine: Engine) -> None:
         # a reader that turns into a writer half-way can fail at once, so writers start as such
         is_writer = connection.get_execution_options().get(_WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")
+
+
+def _body_hash(body: bytes | None) -> str:
+    return hashlib.sha256(body or b"").hexdigest()
 
 
 def _ms(span: timedelta) -> int:

@@ -131,7 +131,7 @@ class PostgresqlMover:
         )
         values = _ledger_values(legacy, request, batch_id, taken.c) | {
             "row_index": taken.c.row_index,
-            "content_hash": _sha256(taken.c.Headers, taken.c.State),
+            "content_hash": postgresql_content_hash(taken.c.Headers, taken.c.State),
         }
         kept = self._ledger.timeout
         inserted = (
@@ -249,7 +249,9 @@ def _ledger_values(
     }
 
 
-def _sha256(headers: ColumnElement[Any], body: ColumnElement[Any]) -> ColumnElement[str]:
+def postgresql_content_hash(
+    headers: ColumnElement[Any], body: ColumnElement[Any]
+) -> ColumnElement[str]:
     """Return what ``domain.timeouts.content_hash`` returns, computed by PostgreSQL."""
     content = (
         func.convert_to(func.coalesce(headers, ""), "UTF8")

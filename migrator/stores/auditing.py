@@ -1,0 +1,177 @@
+"""What a verification looks at, as queries over the ledger's tables.
+
+Rules of this file: rows are counted one by one and hashed by the database; rows whose batch is
+gone are looked at like all others, and are doubtful: nobody can tell what became of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    CompoundSelect,
+    LargeBinary,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+
+from migrator.database.engine import BODY_HASH, CONTENT_HASH
+from migrator.domain.states import BatchState, RowState
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import id_text, postgresql_content_hash
+
+_WITHOUT_BATCH: Final = BatchState.DOUBTFUL
+"""State of a row whose batch is gone."""
+
+
+class AuditQueries:
+    """Builds the queries for one dialect."""
+
+    def __init__(self, ledger: LedgerSide, *, dialect: str) -> None:
+        """Look at *ledger*."""
+        self._ledger = ledger
+        self._is_postgresql = dialect == "postgresql"
+
+    def gaps(self) -> CompoundSelect[Any]:
+        """Return every batch with other rows than its size less what was purged of it."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        kept = (
+            select(row.c.batch_id, func.count().label("rows")).group_by(row.c.batch_id).cte("kept")
+        )
+        rows = func.coalesce(kept.c.rows, 0)
+        of_batches = (
+            select(
+                batch.c.id,
+                batch.c.endpoint,
+                batch.c.state,
+                batch.c.size,
+                batch.c.purged,
+                rows.label("rows"),
+            )
+            .select_from(batch.outerjoin(kept, kept.c.batch_id == batch.c.id))
+            .where(batch.c.size - batch.c.purged != rows)
+        )
+        return union_all(of_batches, self._without_batch(kept))
+
+    def _without_batch(self, kept: CTE) -> Select[Any]:
+        row, batch = self._ledger.timeout, self._ledger.batch
+        endpoint = (
+            select(func.min(row.c.endpoint))
+            .where(row.c.batch_id == kept.c.batch_id)
+            .correlate(kept)
+            .scalar_subquery()
+        )
+        nothing: ColumnElement[int] = literal_column("0")
+        return (
+            select(
+                kept.c.batch_id,
+                endpoint,
+                literal_column(f"'{_WITHOUT_BATCH}'"),
+                nothing,
+                nothing,
+                kept.c.rows,
+            )
+            .select_from(kept.outerjoin(batch, batch.c.id == kept.c.batch_id))
+            .where(batch.c.id.is_(None))
+        )
+
+    def also_in(self, legacy: LegacyTable, *, limit: int) -> Select[Any]:
+        """Return rows that are in *legacy* and open here, and as ``total`` how many they are."""
+        row = self._ledger.timeout
+        both = (
+            select(row.c.id, func.count().over().label("total"))
+            .join(legacy.table, id_text(legacy) == row.c.store_id)
+            .where(row.c.source == legacy.source, self._ledger.is_open(row))
+            .order_by(row.c.id)
+            .limit(limit)
+            .subquery("both")
+        )
+        audited = self.rows().add_columns(both.c.total)
+        return audited.join(both, both.c.id == row.c.id).order_by(row.c.id)
+
+    def rows(self) -> Select[Any]:
+        """Return a query for every row; its columns are those of ``ports.AuditedRow``."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return self.with_batch(
+            select(
+                row.c.id,
+                row.c.batch_id,
+                row.c.row_index,
+                row.c.endpoint,
+                row.c.source,
+                row.c.store_id,
+                row.c.destination,
+                row.c.due,
+                self.state().label("state"),
+                case((self.is_quarantined(), row.c.reason)).label("reason"),
+                row.c.content_hash,
+                (row.c.content_hash == self._content_hash()).label("is_intact"),
+                case((self.is_handed_over(), batch.c.handed_over_at)).label("handed_over_at"),
+            )
+        )
+
+    def with_ids(self, ids: Iterable[str], which: ColumnElement[bool]) -> Select[Any]:
+        """Return rows with one of *ids*, by the ledger's own id."""
+        row = self._ledger.timeout
+        return (
+            self.with_batch(
+                select(
+                    row.c.id,
+                    row.c.store_id,
+                    row.c.batch_id,
+                    row.c.endpoint,
+                    row.c.due,
+                    self.state().label("state"),
+                    self._body_hash().label("body_hash"),
+                )
+            )
+            .where(row.c.store_id.in_(sorted(ids)), which)
+            .order_by(row.c.id)
+        )
+
+    def with_batch(self, query: Select[Any]) -> Select[Any]:
+        """Return *query* over rows and their batches, also rows without one."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return query.select_from(row.outerjoin(batch, batch.c.id == row.c.batch_id))
+
+    def state(self) -> ColumnElement[str]:
+        """Return the row's own state, else its batch's."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return func.coalesce(row.c.state, batch.c.state, literal_column(f"'{_WITHOUT_BATCH}'"))
+
+    def is_handed_over(self) -> ColumnElement[bool]:
+        """Return whether a row is with the broker, and was not taken back."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return and_(row.c.state.is_(None), batch.c.state == BatchState.HANDED_OVER)
+
+    def is_quarantined(self) -> ColumnElement[bool]:
+        """Return whether a row was set aside."""
+        return self._ledger.timeout.c.state == RowState.QUARANTINED
+
+    def _content_hash(self) -> ColumnElement[str]:
+        row = self._ledger.timeout.c
+        if self._is_postgresql:
+            return postgresql_content_hash(row.headers, row.body)
+        # a column of SQLite takes values of any type, and somebody may have written one
+        headers, body = cast(row.headers, Text), cast(row.body, LargeBinary)
+        found: ColumnElement[str] = getattr(func, CONTENT_HASH)(headers, body, type_=Text)
+        return found
+
+    def _body_hash(self) -> ColumnElement[str]:
+        body = self._ledger.timeout.c.body
+        if self._is_postgresql:
+            content = func.coalesce(body, func.decode("", "hex"))
+            return func.encode(func.sha256(content), "hex")
+        found: ColumnElement[str] = getattr(func, BODY_HASH)(cast(body, LargeBinary), type_=Text)
+        return found

@@ -1,0 +1,277 @@
+"""Reading the books of a SQL database that holds ledger and legacy tables, to verify them.
+
+Rules of this file: nothing is changed, and PostgreSQL is told so; what is compared was read at
+one moment; no transaction is open when a call returns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, func, or_, select, text
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.domain.states import BatchState, RowState
+from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
+from migrator.domain.verification import BatchGap, DestinationBalance, EndpointBalance
+from migrator.errors import LedgerError, StoreError, StoreUnavailable
+from migrator.ports.verification import AuditedRow, KnownTimeout, LevelSighting
+from migrator.stores.auditing import AuditQueries
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.sql_persistence import SqlStore
+
+T = TypeVar("T")
+
+_PATIENCE: Final = timedelta(minutes=10)
+"""For one statement that goes through the whole ledger."""
+
+
+class SqlVerifications:
+    """Implements ``ports.Verifications`` over one database."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, store: SqlStore) -> None:
+        """Compare *ledger* with itself and with the tables of *store*."""
+        self._engine = _read_only(engine)
+        self._ledger = ledger
+        self._store = store
+        self._queries = AuditQueries(ledger, dialect=engine.dialect.name)
+
+    # ── balances ────────────────────────────────────────────────────────────────────────────
+
+    def balances(self) -> Sequence[EndpointBalance]:
+        """Return every endpoint's balance, all at one moment; see ``ports.Verifications``."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        claiming = select(
+            batch.c.endpoint, batch.c.source, func.sum(batch.c.size), func.sum(batch.c.purged)
+        ).group_by(batch.c.endpoint, batch.c.source)
+        counting = self._queries.with_batch(
+            select(row.c.endpoint, row.c.source, self._queries.state(), func.count())
+        ).group_by(row.c.endpoint, row.c.source, self._queries.state())
+
+        def read(connection: Connection) -> list[EndpointBalance]:
+            claimed = {(e, s): (size, gone) for e, s, size, gone in connection.execute(claiming)}
+            rows = defaultdict[tuple[str, str], dict[str, int]](dict)
+            for endpoint, source, state, count in connection.execute(counting):
+                rows[endpoint, source][state] = count
+            keys = sorted({*claimed, *rows})
+            in_store = {source: self._in_store(connection, source) for _, source in keys}
+            return [
+                EndpointBalance(
+                    endpoint=EndpointName(endpoint),
+                    source=source,
+                    in_store=in_store[source],
+                    claimed=int(claimed.get((endpoint, source), (0, 0))[0]),
+                    purged=int(claimed.get((endpoint, source), (0, 0))[1]),
+                    rows=rows.get((endpoint, source), {}),
+                )
+                for endpoint, source in keys
+            ]
+
+        return self._read("adding up the ledger", read, is_long=True)
+
+    def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
+        """Return what was handed over or set aside; see ``ports.Verifications``."""
+        row = self._ledger.timeout
+        is_handed_over, is_quarantined = (
+            self._queries.is_handed_over(),
+            self._queries.is_quarantined(),
+        )
+
+        def count(which: ColumnElement[bool]) -> ColumnElement[int]:
+            return func.sum(case((which, 1), else_=0))
+
+        query = (
+            self._queries.with_batch(
+                select(
+                    row.c.endpoint,
+                    row.c.destination,
+                    count(is_handed_over & (row.c.due > now)),
+                    count(is_handed_over & (row.c.due <= now)),
+                    count(is_quarantined),
+                )
+            )
+            .where(or_(is_handed_over, is_quarantined))
+            .group_by(row.c.endpoint, row.c.destination)
+        )
+
+        def read(connection: Connection) -> list[DestinationBalance]:
+            return [
+                DestinationBalance(
+                    endpoint=EndpointName(endpoint),
+                    destination=destination,
+                    waiting=int(waiting),
+                    left=int(left),
+                    quarantined=int(quarantined),
+                )
+                for endpoint, destination, waiting, left, quarantined in connection.execute(query)
+            ]
+
+        found = self._read("counting destinations", read, is_long=True)
+        return sorted(found, key=lambda each: (each.endpoint, each.destination or ""))
+
+    def gaps(self, *, at_most: int) -> tuple[int, Sequence[BatchGap]]:
+        """Return batches with other rows than they should have; see ``ports.Verifications``."""
+        gap = self._queries.gaps().subquery("gap")
+        query = select(gap, func.count().over().label("total")).order_by(gap.c.id)
+
+        def read(connection: Connection) -> tuple[int, list[BatchGap]]:
+            found = connection.execute(query.limit(max(at_most, 1))).all()
+            return _total(found), [_gap(each) for each in found[:at_most]]
+
+        return self._read("counting the rows of every batch", read, is_long=True)
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────
+
+    def rows(self, *, after: int, at_most: int) -> Sequence[AuditedRow]:
+        """Return the next rows of the ledger; see ``ports.Verifications``."""
+        row = self._ledger.timeout
+        query = self._queries.rows().where(row.c.id > after).order_by(row.c.id).limit(at_most)
+
+        def read(connection: Connection) -> list[AuditedRow]:
+            return [_audited_row(found) for found in connection.execute(query)]
+
+        return self._read("reading the ledger's rows", read)
+
+    def in_both_places(self, *, at_most: int) -> tuple[int, Sequence[AuditedRow]]:
+        """Return timeouts that are in their table, and open here; see ``ports.Verifications``."""
+
+        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
+            total, first = 0, list[AuditedRow]()
+            for source in sorted(self._sources(connection)):
+                if legacy := self._legacy(source):
+                    query = self._queries.also_in(legacy, limit=max(at_most, 1))
+                    found = connection.execute(query).all()
+                    total += _total(found)
+                    first += map(_audited_row, found)
+            return total, first[:at_most]
+
+        return self._read("comparing legacy tables with the ledger", read, is_long=True)
+
+    # ── sightings ───────────────────────────────────────────────────────────────────────────
+
+    def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
+        """Return sightings whose id the ledger has; see ``ports.Verifications``."""
+        if not sightings:
+            return {}
+        row = self._ledger.timeout
+        ids = {str(sighting.timeout_id) for sighting in sightings}
+
+        def read(connection: Connection) -> dict[str, list[Row[Any]]]:
+            # with the sources named, the index on source and id answers; else nothing does
+            is_open = and_(row.c.source.in_(self._sources(connection)), self._ledger.is_open(row))
+            is_closed = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
+            found = _by_id(connection.execute(self._queries.with_ids(ids, is_open)))
+            if rest := ids - found.keys():
+                closed = _by_id(connection.execute(self._queries.with_ids(rest, is_closed)))
+                found |= {each: rows[-1:] for each, rows in closed.items()}
+            return found
+
+        found = self._read("looking for timeouts in the ledger", read)
+        return {
+            sighting: _known(found[sighting.timeout_id], sighting)
+            for sighting in sightings
+            if sighting.timeout_id in found
+        }
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def _sources(self, connection: Connection) -> Sequence[str]:
+        return connection.scalars(select(self._ledger.batch.c.source).distinct()).all()
+
+    def _legacy(self, source: str) -> LegacyTable | None:
+        try:
+            return self._store.legacy_table(source)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return None
+
+    def _in_store(self, connection: Connection, source: str) -> int | None:
+        legacy = self._legacy(source)
+        if legacy is None:
+            return None
+        return connection.execute(select(func.count()).select_from(legacy.table)).scalar_one()
+
+    def _read(self, doing: str, read: Callable[[Connection], T], *, is_long: bool = False) -> T:
+        def work() -> T:
+            with self._reading(doing, is_long=is_long) as connection:
+                return read(connection)
+
+        return work() if is_long else retrying(work)
+
+    @contextmanager
+    def _reading(self, doing: str, *, is_long: bool) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            if is_long and connection.dialect.name == "postgresql":
+                patience_ms = _PATIENCE // timedelta(milliseconds=1)
+                connection.execute(text(f"SET LOCAL statement_timeout = {patience_ms}"))
+            yield connection
+
+
+def _read_only(engine: Engine) -> Engine:
+    """Return *engine* with transactions that see one moment and cannot write.
+
+    On SQLite they see one moment anyhow.
+    """
+    if engine.dialect.name != "postgresql":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def _total(found: Sequence[Row[Any]]) -> int:
+    return found[0].total if found else 0
+
+
+def _by_id(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
+    found = defaultdict[str, list[Row[Any]]](list)
+    for row in rows:
+        found[row.store_id].append(row)
+    return dict(found)
+
+
+def _known(rows: Sequence[Row[Any]], sighting: LevelSighting) -> KnownTimeout:
+    """Return the latest; of the same id in several tables, the latest with that body."""
+    row = max(rows, key=lambda each: (each.body_hash == sighting.body_hash, each.id))
+    return KnownTimeout(
+        id=row.id,
+        batch=BatchId(row.batch_id),
+        endpoint=EndpointName(row.endpoint),
+        due_at=row.due,
+        state=row.state,
+        is_same_body=row.body_hash == sighting.body_hash,
+    )
+
+
+def _gap(row: Row[Any]) -> BatchGap:
+    return BatchGap(
+        batch=BatchId(row.id),
+        endpoint=EndpointName(row.endpoint),
+        state=BatchState(row.state),
+        size=row.size,
+        purged=row.purged,
+        rows=row.rows,
+    )
+
+
+def _audited_row(row: Row[Any]) -> AuditedRow:
+    return AuditedRow(
+        id=row.id,
+        batch=BatchId(row.batch_id),
+        row_index=row.row_index,
+        endpoint=EndpointName(row.endpoint),
+        source=row.source,
+        timeout_id=TimeoutId(row.store_id),
+        destination=row.destination,
+        due_at=row.due,
+        state=row.state,
+        reason=row.reason,
+        content_hash=row.content_hash,
+        is_intact=bool(row.is_intact),
+        handed_over_at=row.handed_over_at,
+    )

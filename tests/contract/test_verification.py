@@ -1,0 +1,329 @@
+"""Reading the books to verify them, over every database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import pytest
+from sqlalchemy import delete, update
+
+from migrator.database.engine import writing
+from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.recall import RecallScope
+from migrator.domain.report import QuarantineFilter
+from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.timeouts import TimeoutId, content_hash
+from migrator.domain.verification import BatchGap, DestinationBalance
+from migrator.ports import Batch, Lease, StoreEndpoint
+from migrator.ports.recall import Sighting
+from migrator.ports.verification import AuditedRow, LevelSighting, Verifications
+from migrator.stores.recall import SqlRecalls
+from migrator.stores.verification import SqlVerifications
+from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
+
+_verifications: type[Verifications] = SqlVerifications
+
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+LONG_AGO = timedelta(seconds=-1)
+"""Everything is older than this."""
+BODY = b'{"a":1}'
+"""Of every row that says nothing else."""
+
+
+def verifications(site: Site) -> SqlVerifications:
+    """Return what is tested, over the site's database."""
+    return SqlVerifications(site.engine, site.tables, site.store)
+
+
+def handed_over(
+    site: Site, endpoint: StoreEndpoint, lease: Lease, *, bad: Sequence[int] = (), rows: int = 1000
+) -> Batch:
+    """Claim, set the rows *bad* aside, and hand over the rest."""
+    batch = site.claim(endpoint, lease, mode=Mode.DIRECT, max_rows=rows).batch
+    findings = [
+        Quarantine(
+            row_index=index,
+            timeout_id=TimeoutId(timeout_id(index)),
+            reason=Reason.NO_DESTINATION,
+            detail="",
+        )
+        for index in bad
+    ]
+    site.batches.quarantine(batch, findings, lease)
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    return site.batches.advance(batch, Event.ALL_SETTLED, lease)
+
+
+def row_of(site: Site, number: int) -> AuditedRow:
+    """Return what is said of one row."""
+    rows = verifications(site).rows(after=0, at_most=100)
+    return next(row for row in rows if row.timeout_id == timeout_id(number))
+
+
+def sighting(number: int, *, body: bytes = BODY) -> LevelSighting:
+    """Return what a message of a row would be seen as."""
+    return LevelSighting(
+        timeout_id=TimeoutId(timeout_id(number)), body_hash=sha256(body).hexdigest()
+    )
+
+
+# ── balances ────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_every_state(site: Site) -> Lease:
+    """Put twelve rows into every state there is; return the dispatcher's lease."""
+    endpoint, lease, dispatcher = site.create(hours(12)), site.lease(), site.lease(1000)
+    site.claim(endpoint, lease, max_rows=2)
+    handed_over(site, endpoint, lease, bad=(0, 1), rows=4)
+    released = site.claim(endpoint, lease, max_rows=2).batch
+    sent = site.claim(endpoint, dispatcher, mode=Mode.DISPATCH, max_rows=3).batch
+    sent = site.batches.advance(sent, Event.BEGIN_PUBLISHING, dispatcher)
+    sent = site.claims.give_back(sent, [0], dispatcher)
+    site.batches.advance(sent, Event.ALL_DISPATCHED, dispatcher)
+    site.claims.release(released, lease)
+    site.claims.release_quarantined(endpoint, QuarantineFilter(timeout_id=timeout_id(2)))
+    recalls = SqlRecalls(site.engine, site.tables, site.store, site.claims)
+    seen = Sighting(timeout_id=TimeoutId(timeout_id(4)), body_bytes=len(BODY))
+    recalls.restore([seen], RecallScope(), site.lease(lane=999), not_before=NOW)
+    return dispatcher
+
+
+def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
+    """What was claimed is somewhere, also after purging; rows given back were never claimed."""
+    dispatcher = _in_every_state(site)
+    books = verifications(site)
+    (balance,) = books.balances()
+    assert (balance.endpoint, balance.source) == ("Sales.Orders", site.source)
+    assert (balance.claimed, balance.purged, balance.in_store) == (10, 0, 6)
+    assert balance.rows == {
+        "claimed": 2,
+        "handed_over": 1,
+        "recalled": 1,
+        "quarantined": 1,
+        "released": 3,
+        "dispatched": 2,
+    }
+    assert (balance.in_flight, balance.unaccounted) == (2, 0)
+    assert books.gaps(at_most=5) == (0, [])
+    site.dispatching.fold(dispatcher, older_than=LONG_AGO)
+    site.upkeep.purge(before=FAR)
+    (balance,) = books.balances()
+    # those released or recalled singly are in the store again, and in no book any more
+    assert (balance.claimed, balance.purged, balance.in_store) == (8, 5, 6)
+    assert balance.rows == {"claimed": 2, "quarantined": 1}
+    assert balance.unaccounted == 0
+    assert books.gaps(at_most=5) == (0, [])
+
+
+def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) -> None:
+    """It has nothing in its store; the others are not kept from being read."""
+    lease = site.lease()
+    handed_over(site, site.create(hours(2)), lease)
+    second = site.source_of("Billing_TimeoutData")
+    billing = site.create(hours(1, start=5), source=second)
+    handed_over(site, StoreEndpoint(name="Billing", source=billing.source), lease)  # type: ignore[arg-type]
+    site.execute(f"DROP TABLE {site.quoted()}")
+    other = site.second()
+    found = [(b.endpoint, b.in_store, b.claimed) for b in verifications(other).balances()]
+    assert found == [("Billing", 0, 1), ("Sales.Orders", None, 2)]
+    assert verifications(other).in_both_places(at_most=5) == (0, [])
+    other.engine.dispose()
+
+
+def test_an_empty_ledger_has_nothing_to_balance(site: Site) -> None:
+    """Fresh is not broken."""
+    books = verifications(site)
+    assert (books.balances(), books.destinations(now=NOW)) == ([], [])
+    assert (books.gaps(at_most=5), books.in_both_places(at_most=5)) == ((0, []), (0, []))
+    assert (books.rows(after=0, at_most=5), books.known([])) == ([], {})
+
+
+def test_destinations_are_told_by_due_time(site: Site) -> None:
+    """What waits, what must have left, what was set aside; rows in flight are not among them."""
+    rows = [
+        *hours(4),
+        LegacyRow(id=timeout_id(8), destination="Alerts", due="2026-03-01 13:30:00.000000"),
+        LegacyRow(id=timeout_id(9), destination=None, due="2026-03-01 13:40:00.000000"),
+    ]
+    lease, endpoint = site.lease(), site.create(rows)
+    handed_over(site, endpoint, lease, bad=(2,), rows=5)
+    site.claim(endpoint, lease)
+    found = verifications(site).destinations(now=NOW + timedelta(hours=2))
+    expected = [(None, 0, 0, 1), ("Alerts", 0, 1, 0), ("Billing", 1, 2, 0)]
+    assert found == [
+        DestinationBalance(
+            endpoint=endpoint.name,
+            destination=destination,
+            waiting=waiting,
+            left=left,
+            quarantined=quarantined,
+        )
+        for destination, waiting, left, quarantined in expected
+    ]
+
+
+# ── gaps ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deleted_row_is_a_gap(site: Site) -> None:
+    """In its batch, and in the balance; the first of several are shown, and all are counted."""
+    lease, endpoint = site.lease(), site.create(hours(6))
+    batches = [handed_over(site, endpoint, lease, rows=2) for _ in range(3)]
+    table, books = site.tables.timeout, verifications(site)
+    with writing(site.engine) as connection:
+        for batch in (batches[0], batches[2]):
+            is_it = (table.c.batch_id == batch.id) & (table.c.row_index == 1)
+            connection.execute(delete(table).where(is_it))
+    gap = BatchGap(
+        batch=batches[0].id,
+        endpoint=endpoint.name,
+        state=BatchState.HANDED_OVER,
+        size=2,
+        purged=0,
+        rows=1,
+    )
+    assert books.gaps(at_most=1) == (2, [gap])
+    assert books.gaps(at_most=0) == (2, [])
+    assert [balance.unaccounted for balance in books.balances()] == [2]
+    site.upkeep.purge(before=FAR)
+    assert [(g.size, g.purged, g.rows) for g in books.gaps(at_most=5)[1]] == [(2, 1, 0)] * 2
+
+
+def test_rows_whose_batch_is_gone_are_doubtful(site: Site) -> None:
+    """They are too many for a batch of which nothing is known, and are still looked at."""
+    lease, endpoint = site.lease(), site.create(hours(3))
+    batch = handed_over(site, endpoint, lease, bad=(0,))
+    with writing(site.engine) as connection:
+        connection.execute(delete(site.tables.batch).where(site.tables.batch.c.id == batch.id))
+    books = verifications(site)
+    (balance,) = books.balances()
+    assert balance.rows == {"doubtful": 2, "quarantined": 1}
+    assert (balance.claimed, balance.unaccounted) == (0, -3)
+    total, (gap,) = books.gaps(at_most=5)
+    assert (total, gap.batch, gap.endpoint, gap.rows) == (1, batch.id, endpoint.name, 3)
+    assert [row.state for row in books.rows(after=0, at_most=5)] == [
+        "quarantined",
+        "doubtful",
+        "doubtful",
+    ]
+
+
+# ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_come_page_by_page_and_whole(site: Site) -> None:
+    """With the state they are in, and the hash they were claimed with."""
+    rows = [
+        *hours(2),
+        LegacyRow(id=timeout_id(2), body=None, headers=None, due="2026-03-01 16:00:00.000000"),
+        LegacyRow(id=timeout_id(3), body=b"", headers="Büro", due="2026-03-01 17:00:00.000000"),
+        LegacyRow(id=timeout_id(4), body=b"\x00\xff", due="2026-03-01 18:00:00.000000"),
+    ]
+    lease, endpoint = site.lease(), site.create(rows)
+    batch = handed_over(site, endpoint, lease, bad=(1,), rows=4)
+    site.claim(endpoint, lease)
+    books = verifications(site)
+    first = books.rows(after=0, at_most=3)
+    rest = books.rows(after=first[-1].id, at_most=3)
+    assert books.rows(after=rest[-1].id, at_most=3) == []
+    found = [*first, *rest]
+    assert [row.timeout_id for row in found] == [row.id for row in rows]
+    assert all(row.is_intact for row in found)
+    assert [row.content_hash for row in found] == [content_hash(r.headers, r.body) for r in rows]
+    states = ["handed_over", "quarantined", "handed_over", "handed_over", "claimed"]
+    assert [row.state for row in found] == states
+    assert [row.reason for row in found] == [None, "no-destination", None, None, None]
+    assert [row.handed_over_at is not None for row in found] == [
+        state == "handed_over" for state in states
+    ]
+    one = found[0]
+    assert (one.batch, one.row_index, one.destination) == (batch.id, 0, "Billing")
+    assert (one.endpoint, one.source) == (endpoint.name, site.source)
+    assert one.due_at == NOW + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"body": b'{"a":2}'}, {"body": None}, {"headers": "{}"}, {"content_hash": "0" * 64}],
+    ids=["body", "no body", "headers", "hash"],
+)
+def test_a_row_that_was_changed_is_not_intact(site: Site, changes: dict[str, object]) -> None:
+    """Whichever side was changed; the others still are."""
+    handed_over(site, site.create(hours(3)), site.lease())
+    table = site.tables.timeout
+    with writing(site.engine) as connection:
+        is_it = table.c.store_id == timeout_id(1)
+        connection.execute(update(table).where(is_it).values(changes))
+    assert [row_of(site, number).is_intact for number in range(3)] == [True, False, True]
+
+
+def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site) -> None:
+    """SQLite takes a value of any type into any column."""
+    if not site.is_sqlite:
+        pytest.skip("PostgreSQL refuses it")
+    handed_over(site, site.create(hours(2)), site.lease())
+    site.execute(
+        "UPDATE migrator_timeout SET body = 'x', headers = 7 WHERE store_id = :id",
+        id=timeout_id(0),
+    )
+    assert [row_of(site, number).is_intact for number in range(2)] == [False, True]
+    (known,) = verifications(site).known([sighting(0, body=b"x")]).values()
+    assert known.is_same_body
+
+
+def test_a_timeout_in_both_places_is_found(site: Site) -> None:
+    """Open rows only: what was put back belongs there."""
+    rows = hours(4)
+    lease, endpoint = site.lease(), site.create(rows)
+    handed_over(site, endpoint, lease, bad=(3,))
+    site.claims.release_quarantined(endpoint)
+    books = verifications(site)
+    assert books.in_both_places(at_most=5) == (0, [])
+    site.insert(rows[1:3])
+    total, found = books.in_both_places(at_most=5)
+    assert (total, [row.timeout_id for row in found]) == (2, [timeout_id(1), timeout_id(2)])
+    assert [(row.state, row.is_intact) for row in found] == [("handed_over", True)] * 2
+    assert [len(books.in_both_places(at_most=n)[1]) for n in (0, 1)] == [0, 1]
+    assert books.in_both_places(at_most=1)[0] == 2
+
+
+# ── sightings ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
+    """Of one id there may be messages with different bodies; unknown ids are left out."""
+    batch = handed_over(site, site.create(hours(2)), site.lease(), bad=(1,))
+    same, other, aside = sighting(0), sighting(0, body=b"other"), sighting(1)
+    found = verifications(site).known([same, other, aside, sighting(7)])
+    assert set(found) == {same, other, aside}
+    assert [found[each].is_same_body for each in (same, other, aside)] == [True, False, True]
+    assert [found[each].state for each in (same, aside)] == ["handed_over", "quarantined"]
+    one = found[same]
+    assert (one.batch, one.endpoint, one.due_at) == (
+        batch.id,
+        "Sales.Orders",
+        NOW + timedelta(hours=1),
+    )
+    assert one.id == row_of(site, 0).id
+
+
+def test_a_message_without_body_is_that_of_a_row_without(site: Site) -> None:
+    """Null and empty are the same on the wire."""
+    row = LegacyRow(id=timeout_id(0), body=None)
+    handed_over(site, site.create([row]), site.lease())
+    (found,) = verifications(site).known([sighting(0, body=b"")]).values()
+    assert found.is_same_body
+
+
+def test_of_an_id_that_was_claimed_again_the_open_row_counts(site: Site) -> None:
+    """And when none is open, the latest one."""
+    lease, endpoint = site.lease(), site.create(hours(1))
+    first = site.claim(endpoint, lease).batch
+    site.claims.release(first, lease)
+    second = site.claim(endpoint, lease).batch
+    books, seen = verifications(site), sighting(0)
+    assert [(k.batch, k.state) for k in books.known([seen]).values()] == [(second.id, "claimed")]
+    site.claims.release(second, lease)
+    assert [(k.batch, k.state) for k in books.known([seen]).values()] == [(second.id, "released")]
