@@ -22,6 +22,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
     "batch_recovered": "a batch that an earlier process left was taken up again",
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
+    "canary_failed": "the canary could not measure, or not record it; it tries again at its time",
+    "canary_late": "probes through the delay levels are late, early or lost; it names the levels",
+    "canary_measured": "probes came back through the delay levels in time",
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "commit_resolved": "what became of a commit that a crash interrupted is known now",
     "destination_held": "a destination cannot be reached; its timeouts wait in the store",
@@ -36,6 +39,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "dispatcher_work_failed": "background work of a dispatcher failed as its link went away",
     "entries_refused": "the broker user may not use entry exchanges; the native ones are used",
     "error_queue_missing": "the error queue does not exist; a failed message stays where it is",
+    "job_failed": "a bug in something scheduled; it is tried again at its next time",
+    "job_missed": "something scheduled did not happen in time; how often since the last line",
     "lane_crashed": "a bug ended a lane; the process ends",
     "lane_doubtful": "nobody can tell whether a batch was handed over; its lane stops",
     "lane_gave_up": "a lane kept failing and was given up",
@@ -59,7 +64,7 @@ ACTIONS: Final[Mapping[str, str]] = {
 
 _NOISY: Final = {
     "alembic": logging.WARNING,
-    "apscheduler": logging.WARNING,
+    "apscheduler": logging.CRITICAL,
     "httpx": logging.WARNING,
     "pika": logging.CRITICAL,
 }

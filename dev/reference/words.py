@@ -242,7 +242,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "held_destination.next_try_at": "when it is tried again",
     "event.id": "rising",
     "event.at": "when",
-    "event.kind": "what was done: `batch_resolved`, `rolled_back` and so on",
+    "event.kind": "what was done: `batch_resolved`, `rolled_back`, `canary` and so on",
     "event.batch_id": "to which batch",
     "event.endpoint": "to which endpoint",
     "event.actor": "user and host",

@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pika
 
+from migrator.broker.admin import admin_session
 from migrator.broker.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
@@ -68,6 +69,7 @@ def fly(
     *,
     patience_s: float,
     find_bindings: FindBindings | None,
+    guard: Callable[[], None] = lambda: None,
 ) -> Flight:
     """Send one probe through each of *levels*, wait for them, and return what came back.
 
@@ -77,11 +79,13 @@ def fly(
         levels: Each once; each delay is below *patience_s*.
         patience_s: What is not back by then is lost.
         find_bindings: From the management API; None: nobody can tell who would listen in.
+        guard: Called many times a second while probes are awaited; raises what breaks that off.
 
     Raises:
         PreflightRefused: The delays are not as they must be, or somebody else would get the
             probes. Nothing was sent.
         TargetError: The broker did not do what was asked. What was sent comes into our queue.
+        Whatever *guard* raises: Our queue stays for what was sent, and removes itself.
     """
     if not inspect_delays(settings, version, find_bindings=find_bindings).is_usable:
         raise PreflightRefused(
@@ -95,13 +99,30 @@ def fly(
         deadline_s = time.monotonic() + patience_s
         for level in sorted(levels, reverse=True):
             _send(nest, version, level)
-        _collect(nest, deadline_s)
+        _collect(nest, deadline_s, guard)
         is_left = not nest.is_complete
     return Flight(
         version=version,
         probes=tuple(_probe(nest, level) for level in sorted(levels)),
         left_queue=nest.queue if is_left else "",
     )
+
+
+def are_back(settings: ConnectionSettings, flight: Flight) -> bool:
+    """Return whether the lost probes of *flight* are in their queue now; it is removed then.
+
+    True as well when the queue is gone. Looking makes its day begin anew.
+
+    Raises:
+        TargetError: The broker cannot be asked, or does not remove the queue.
+    """
+    with admin_session(settings, purpose="look for lost probes") as admin:
+        found = admin.queue(flight.left_queue)
+        if found is not None and found.ready < flight.lost:
+            return False
+        if found is not None:
+            admin.delete_queue(flight.left_queue, if_empty=False)
+        return True
 
 
 @contextlib.contextmanager
@@ -168,7 +189,7 @@ def _send(nest: _Nest, version: DelaysVersion, level: int) -> None:
         raise TargetError(f"{where.exchange} did not take the probe of level {level}") from exc
 
 
-def _collect(nest: _Nest, deadline_s: float) -> None:
+def _collect(nest: _Nest, deadline_s: float, guard: Callable[[], None]) -> None:
     levels = {_id(nest.queue, level): level for level in nest.sent_s}
     for method, properties, _ in nest.channel.consume(nest.queue, inactivity_timeout=_LOOK_S):
         now_s = time.monotonic()
@@ -179,6 +200,7 @@ def _collect(nest: _Nest, deadline_s: float) -> None:
                 nest.back_s.setdefault(level, now_s)
         if nest.is_complete or now_s >= deadline_s:
             break
+        guard()
     nest.channel.cancel()
 
 

@@ -6,6 +6,7 @@ A field's description is shown by ``migrator config show`` and tested to be in t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -22,6 +23,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
 from migrator.config.servers import Broker, Store
+from migrator.domain.canary import parse_levels, probe_delay_s
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.states import Mode
 
@@ -206,6 +208,41 @@ class Dispatch(Section):
         return value
 
 
+class Canary(Section):
+    """Probes that a running daemon sends through the delay levels, to see when they come out."""
+
+    every: Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)] = (
+        Field(default=None, description="how often probes are sent; empty: never")
+    )
+    levels: str = Field(
+        default="0,1,2,3",
+        description="through which levels; the probe of level n waits for 2ⁿ seconds",
+    )
+    warn_after: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(seconds=2), description="a probe that is later is warned of"
+    )
+
+    @property
+    def probed_levels(self) -> Sequence[int]:
+        """The levels, lowest first."""
+        return parse_levels(self.levels)
+
+    @field_validator("levels")
+    @classmethod
+    def _are_levels(cls, value: str) -> str:
+        parse_levels(value)
+        return value
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        longest_s = probe_delay_s(self.probed_levels[-1])
+        if self.every is not None and self.every <= timedelta(seconds=longest_s):
+            raise ValueError(
+                f"every must be longer than {longest_s}s, for which the longest probe is away"
+            )
+        return self
+
+
 class Endpoint(Section):
     """One sending endpoint: what to do for it, and where its rows and messages are."""
 
@@ -262,6 +299,7 @@ class Settings(BaseSettings):
     broker: Broker = Broker()
     handover: HandOver = HandOver()
     dispatch: Dispatch = Dispatch()
+    canary: Canary = Canary()
     endpoints: tuple[Endpoint, ...] = ()
     log: Log = Log()
 

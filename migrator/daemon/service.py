@@ -6,13 +6,10 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from types import FrameType
 from typing import Final, Protocol
 
-from apscheduler.schedulers.background import BackgroundScheduler
-
+from migrator.daemon.jobs import Job, scheduled
 from migrator.daemon.leases import LeaseKeeper
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RunId
@@ -22,7 +19,6 @@ from migrator.ports import Runs, StoreEndpoint
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 0.25
-_MISFIRE_GRACE_S: Final = 30
 _RUN_STATUS: Final = {
     ExitCode.DONE: "done",
     ExitCode.QUARANTINED: "done",
@@ -42,14 +38,6 @@ class Outstanding(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """When things happen; what happens is the engine's business."""
-
-    sweep_every: timedelta
-    """How often workers look for new rows when they have nothing to do."""
-
-
 class Service:
     """One process at work on some endpoints."""
 
@@ -59,7 +47,6 @@ class Service:
         runs: Runs,
         outstanding: Outstanding,
         keeper: LeaseKeeper,
-        schedule: Schedule,
         stop: Stop,
         once: bool,
     ) -> None:
@@ -67,7 +54,6 @@ class Service:
         self._runs = runs
         self._outstanding = outstanding
         self._keeper = keeper
-        self._schedule = schedule
         self._stop = stop
         self._once = once
 
@@ -76,6 +62,7 @@ class Service:
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
         workers: Sequence[WorkerThread],
         *,
+        jobs: Sequence[Job] = (),
         watch: Callable[[], None] = lambda: None,
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code.
@@ -83,9 +70,10 @@ class Service:
         Args:
             endpoints: Each with the run that was begun for it.
             workers: Prepared, not started.
+            jobs: What happens at intervals meanwhile.
             watch: Called a few times a second by the main thread, to show progress.
         """
-        with self._signals(), self._sweeps(workers):
+        with self._signals(), scheduled(jobs):
             self._keeper.start()
             for worker in workers:
                 worker.start()
@@ -125,28 +113,6 @@ class Service:
                     "the end of the run could not be recorded",
                     extra={"action": "run_end_failed", "run": run, "error": str(exc)},
                 )
-
-    @contextmanager
-    def _sweeps(self, workers: Sequence[WorkerThread]) -> Iterator[None]:
-        scheduler = BackgroundScheduler(timezone="UTC")
-
-        def sweep() -> None:
-            for worker in workers:
-                worker.wake.set()
-
-        scheduler.add_job(
-            sweep,
-            "interval",
-            seconds=self._schedule.sweep_every.total_seconds(),
-            max_instances=1,
-            coalesce=True,
-            misfire_grace_time=_MISFIRE_GRACE_S,
-        )
-        scheduler.start()
-        try:
-            yield
-        finally:
-            scheduler.shutdown(wait=False)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

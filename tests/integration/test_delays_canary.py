@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
-from migrator.broker.canary import fly
+from dev.servers import wait_until
+from migrator.broker.canary import are_back, fly
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.management import ManagementApi, management_settings
 from migrator.broker.topology import create_delays
 from migrator.domain.canary import Arrival
 from migrator.domain.routing import DelaysVersion
-from migrator.errors import PreflightRefused, TargetError, TargetUnavailable
+from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUnavailable
 from tests.conftest import Vhost
 from tests.unit.broker.material import V1, V2, connection, plain_channel, take
 
@@ -94,11 +96,42 @@ def test_a_lost_probe_still_finds_its_queue_later(
     flight = fly(settings, V1, [1], patience_s=2.2, find_bindings=None)
     assert [probe.arrival for probe in flight.probes] == [Arrival.LOST]
     assert ours(vhost) == [flight.left_queue]
+    assert not are_back(settings, flight)
+    assert ours(vhost) == [flight.left_queue]
     (late,) = take(vhost.amqp_url, "slow", 1)
     with plain_channel(vhost.amqp_url) as channel:
         channel.basic_publish(DELIVERY[V1], late.routing_key, late.body, late.properties)
-    (found,) = take(vhost.amqp_url, flight.left_queue, 1)
-    assert found.properties.message_id == f"{flight.left_queue}/1"
+    with plain_channel(vhost.amqp_url) as channel:
+        method, properties, _ = channel.basic_get(flight.left_queue)
+        channel.basic_nack(method.delivery_tag)
+    assert properties.message_id == f"{flight.left_queue}/1"
+    wait_until(lambda: are_back(settings, flight), seconds=5, what="its removal")
+    assert ours(vhost) == []
+    assert are_back(settings, flight)  # a queue that is gone waits for nothing any more
+
+
+def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
+    vhost: Vhost, settings: ConnectionSettings
+) -> None:
+    """It ends at once, and what it sent still has somewhere to go."""
+    create_delays(settings, V2)
+    looks: list[float] = []
+
+    def guard() -> None:
+        looks.append(time.monotonic())
+        if len(looks) == 3:
+            raise Interrupted("enough")
+
+    with pytest.raises(Interrupted):
+        fly(settings, V2, [0], patience_s=30, find_bindings=None, guard=guard)
+    ended_s = time.monotonic()
+    (left,) = ours(vhost)
+    assert ended_s - looks[-1] < 0.5
+    with plain_channel(vhost.amqp_url) as channel:
+        for method, properties, _ in channel.consume(left, inactivity_timeout=5):
+            assert method is not None
+            assert properties.message_id == f"{left}/0"
+            break
 
 
 def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSettings) -> None:

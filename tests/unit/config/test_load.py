@@ -107,6 +107,18 @@ def test_a_dispatcher_has_the_documented_defaults() -> None:
     assert settings.handover.near_due is NearDue.LEAVE
 
 
+def test_the_canary_is_off_unless_it_is_told_how_often(file: Path) -> None:
+    """Its levels are listed as for the command, in any order."""
+    off = loaded().settings.canary
+    assert (off.every, off.probed_levels) == (None, [0, 1, 2, 3])
+    assert off.warn_after == timedelta(seconds=2)
+    file.write_text('[canary]\nevery = "1m"\nlevels = "5,0"\n')
+    canary = loaded(file, MIGRATOR_CANARY__WARN_AFTER="500ms").settings.canary
+    assert (canary.every, canary.probed_levels) == (timedelta(minutes=1), [0, 5])
+    assert canary.warn_after == timedelta(milliseconds=500)
+    assert loaded(file, MIGRATOR_CANARY__EVERY="").settings.canary.every is None
+
+
 def test_an_endpoint_may_have_a_timeout_manager_here(file: Path) -> None:
     """Its satellites are named after its queue, which is its name unless told otherwise."""
     file.write_text(
@@ -199,6 +211,10 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
             "must be at most 10 durations",
         ),
         ('[dispatch]\non_critical = "stop"', "must be keep-trying or exit"),
+        ('[canary]\nlevels = "0,28"', "must be levels from 0 to 27 with commas between"),
+        ('[canary]\nevery = "0s"', "must be longer than 0s"),
+        ('[canary]\nevery = "8s"', "every must be longer than 8s, for which the longest probe"),
+        ('[canary]\nwarn_after = ""', "must be a duration"),
         ("xyzzy = 1", "xyzzy (file FILE): unknown key"),
         ("[broker]\nmax_message_bytes = 0", "must be greater than or equal to 1"),
         ('[broker]\nmax_message_bytes = "1MB"', "must be a number of bytes"),

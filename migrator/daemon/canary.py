@@ -1,0 +1,147 @@
+"""The canary of a running daemon: probes when the schedule says so, on a thread of its own.
+
+Rules:
+
+* it shares nothing with lanes and dispatchers, and whatever befalls it ends nobody else's work;
+* while probes of an earlier flight are still out, none is sent: in a level that stands still they
+  would only add to what has to come out again, and each would need a queue that still exists;
+* told to end in the middle of a flight, it goes at once; its queue then waits for the probes, and
+  removes itself (see ``broker.canary``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, Protocol
+
+from migrator.domain.canary import Flight, probe_document
+from migrator.errors import Interrupted, MigratorError
+from migrator.ports import Runs
+
+_log = logging.getLogger(__name__)
+
+_EVENT: Final = "canary"
+_LAST_WAIT_S: Final = 2.0
+"""A broker that answers nothing may hold the thread for longer; then it is left behind."""
+
+
+class Flights(Protocol):
+    """How probes are sent, and looked after when they are late."""
+
+    def fly(self, guard: Callable[[], None]) -> Flight:
+        """Send probes, wait for them; *guard* is called meanwhile, and raises to end it."""
+        ...
+
+    def are_back(self, flight: Flight) -> bool:
+        """Return whether the lost probes of *flight* came in after all; removes their queue."""
+        ...
+
+
+class CanaryThread:
+    """Flies when asked to, and tells what came of it."""
+
+    def __init__(self, flights: Flights, *, runs: Runs, warn_after: timedelta) -> None:
+        """Prepare a thread; ``start`` lets it run.
+
+        Args:
+            flights: Sends the probes.
+            runs: Take the outcomes, for the audit trail.
+            warn_after: A probe that is later is warned of.
+        """
+        self._flights = flights
+        self._runs = runs
+        self._warn_after_s = warn_after.total_seconds()
+        self._asked = threading.Event()
+        self._ended = threading.Event()
+        self._is_busy = False
+        self._left: Flight | None = None
+        """The flight whose probes are still out."""
+        self._thread = threading.Thread(target=self._run, name="canary", daemon=True)
+
+    def start(self) -> None:
+        """Let the thread run; it waits to be asked."""
+        self._thread.start()
+
+    def ask(self) -> bool:
+        """Have one flight made; False when the last one still goes on, and nothing is asked."""
+        if self._is_busy or self._asked.is_set():
+            return False
+        self._asked.set()
+        return True
+
+    def end(self) -> bool:
+        """Break off whatever goes on; return whether the thread ended within moments."""
+        self._ended.set()
+        self._asked.set()
+        self._thread.join(_LAST_WAIT_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait()
+            if self._ended.is_set():
+                return
+            self._is_busy = True
+            self._asked.clear()
+            self._measure()
+            self._is_busy = False
+
+    def _guard(self) -> None:
+        if self._ended.is_set():
+            raise Interrupted("asked to stop while probes were under way")
+
+    def _measure(self) -> None:
+        try:
+            flight = self._flight()
+        except Interrupted:
+            return
+        except MigratorError as exc:
+            self._tell_failure(exc, is_bug=False)
+        except Exception as exc:  # a bug of ours must not end the work of others
+            self._tell_failure(exc, is_bug=True)
+        else:
+            self._tell(flight)
+
+    def _flight(self) -> Flight:
+        if self._left is not None and not self._flights.are_back(self._left):
+            return self._left
+        flight = self._flights.fly(self._guard)
+        self._left = flight if flight.left_queue else None
+        return flight
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, flight: Flight) -> None:
+        late = list(flight.late_levels(after_s=self._warn_after_s))
+        facts: dict[str, object] = {
+            "delays": str(flight.version),
+            "probes": [probe_document(probe) for probe in flight.probes],
+        }
+        if late:
+            _log.warning(
+                "probes through the delay levels are late, early or lost",
+                extra={"action": "canary_late", "levels": late, **facts},
+            )
+        else:
+            _log.info("probes came back in time", extra={"action": "canary_measured", **facts})
+        self._record({"outcome": "late" if late else "measured", "late_levels": late, **facts})
+
+    def _tell_failure(self, exc: Exception, *, is_bug: bool) -> None:
+        _log.warning(
+            "the canary could not measure; it tries again at its next time",
+            extra={"action": "canary_failed", "error": str(exc)},
+            exc_info=is_bug,
+        )
+        self._record({"outcome": "failed", "error": str(exc)})
+
+    def _record(self, detail: dict[str, object]) -> None:
+        try:
+            self._runs.record(_EVENT, detail=detail, batch=None)
+        except Exception as exc:  # the log has it; the ledger's own trouble is told by the lanes
+            _log.warning(
+                "what the canary found could not be recorded",
+                extra={"action": "canary_failed", "error": str(exc)},
+            )

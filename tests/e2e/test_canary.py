@@ -1,0 +1,45 @@
+"""The canary of a running daemon, on real servers: it is told in the log and in the ledger."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Any
+
+from dev.servers import wait_until
+from tests.e2e.rig import Rig
+
+
+def _events(rig: Rig) -> list[dict[str, Any]]:
+    with rig.sql() as connection:
+        found = connection.execute(
+            "SELECT detail FROM migrator.event WHERE kind = 'canary' ORDER BY id"
+        )
+        return [json.loads(str(detail)) for (detail,) in found]
+
+
+def test_a_daemon_sends_probes_on_schedule_and_says_what_it_missed(rig: Rig) -> None:
+    """A flight is an event; after a while asleep, what was left out is told; it stops at once."""
+    rig.settings = {"MIGRATOR_CANARY__EVERY": "1100ms", "MIGRATOR_CANARY__LEVELS": "0"}
+    rig.settings["MIGRATOR_HANDOVER__SWEEP_INTERVAL"] = "200ms"
+    rig.prepare()
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: bool(_events(rig)), seconds=20, what="a flight")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.8)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)  # for the scheduler to find out
+    asked_s = time.monotonic()
+    log = [json.loads(line) for line in rig.stop(process).splitlines()]
+    assert time.monotonic() - asked_s < 3
+    first = _events(rig)[0]
+    assert (first["outcome"], first["late_levels"]) == ("measured", [])
+    (probe,) = first["probes"]
+    assert (probe["level"], probe["arrival"]) == (0, "on_time")
+    assert 0 <= probe["late_s"] < 2
+    measured = [line for line in log if line.get("action") == "canary_measured"]
+    assert measured[0]["probes"] == first["probes"]
+    missed = {line["job"]: line["total"] for line in log if line.get("action") == "job_missed"}
+    assert missed["sweep"] >= 1
+    assert not [line for line in log if line["level"] == "error"]
