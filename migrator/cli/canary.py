@@ -10,8 +10,7 @@ import typer
 from migrator.broker.canary import fly
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
-from migrator.cli.session import Delays, Json, given, session_of
-from migrator.cli.verification import seconds
+from migrator.cli.session import Delays, Json, duration, given, session_of
 from migrator.domain.canary import Flight, parse_levels, probe_delay_s, probe_document
 from migrator.errors import ConfigError, ExitCode
 
@@ -45,7 +44,7 @@ def canary(
 
     The queue is removed; when a probe is lost it stays for a day, in case the probe still comes.
     """
-    patience_s = seconds("--patience", patience)
+    patience_s = duration("--patience", patience).total_seconds()
     chosen = _chosen(levels, patience, patience_s)
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:

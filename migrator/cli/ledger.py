@@ -8,10 +8,8 @@ import typer
 
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
-from migrator.cli.session import Json, Yes, confirmed, session_of
-from migrator.config.quantities import parse_duration
+from migrator.cli.session import Json, Yes, confirmed, duration, session_of
 from migrator.domain.timeouts import RunId
-from migrator.errors import ConfigError
 
 verbs = typer.Typer(help="What is kept of settled rows: purge.", no_args_is_help=True)
 
@@ -44,10 +42,7 @@ def purge(
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
-    try:
-        age = parse_duration(older_than)
-    except ValueError as exc:
-        raise ConfigError(f"--older-than {older_than!r} {exc}") from exc
+    age = duration("--older-than", older_than)
     confirmed(yes=yes, what=f"rows settled more than {older_than} ago would be deleted for good")
     with opened(loaded) as app:
         app.ledger_facts.verify()

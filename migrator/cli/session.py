@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from migrator import config, logs
+from migrator.config.quantities import parse_duration
 from migrator.config.sources import Option
 from migrator.errors import ConfigError
 
@@ -103,6 +105,18 @@ def confirmed(*, yes: bool, what: str) -> None:
     """
     if not yes:
         raise ConfigError(f"{what}; add --yes to do it. Nothing was changed")
+
+
+def duration(option: str, text: str) -> timedelta:
+    """Return the duration that *text* names.
+
+    Raises:
+        ConfigError: It is none; names the *option*.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise ConfigError(f"{option} {text!r} {exc}") from exc
 
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]

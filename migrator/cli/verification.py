@@ -10,10 +10,8 @@ import typer
 
 from migrator.cli.check import exit_code, show
 from migrator.cli.opening import opened
-from migrator.cli.session import Delays, Json, given, session_of
-from migrator.config.quantities import parse_duration
+from migrator.cli.session import Delays, Json, duration, given, session_of
 from migrator.engine.checks import DelaysContext, Watch, check_delays
-from migrator.errors import ConfigError
 from migrator.wiring import App
 
 EPILOG = """\b
@@ -43,24 +41,12 @@ def verify(
 
     Changes nothing, and takes no message out. Looks for a while only when messages are held.
     """
-    watch = Watch(span_s=seconds("--watch-for", watch_for), wait=time.sleep)
+    watch = Watch(span_s=duration("--watch-for", watch_for).total_seconds(), wait=time.sleep)
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
         findings = check_delays(_context(app, watch))
     show(findings, name="delays-verify", as_json=session.wants_json)
     raise typer.Exit(exit_code(findings))
-
-
-def seconds(option: str, text: str) -> float:
-    """Return the seconds that *text* names.
-
-    Raises:
-        ConfigError: It is no duration; names the *option*.
-    """
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError as exc:
-        raise ConfigError(f"{option} {text!r} {exc}") from exc
 
 
 def _context(app: App, watch: Watch) -> DelaysContext:

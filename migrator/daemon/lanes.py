@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RECALL_LANE, Lane
 from migrator.engine.lane import LaneSession
@@ -225,9 +225,7 @@ class LaneThread(WorkerThread):
         return None
 
     def _orphans(self) -> list[Lane]:
-        for lane, owner in self._leases.holders():
-            if self._is_surely_dead(owner):
-                self._leases.evict(lane, owner)
+        evict_dead(self._leases, self._is_surely_dead)
         return [lane for lane in self._leases.orphaned_lanes() if lane not in self._stop.doubtful]
 
     def _adopt_orphans(self) -> bool:

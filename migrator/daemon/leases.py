@@ -37,6 +37,13 @@ class HeldLease:
             raise LeaseLost(f"lane {self.lease.lane}: the lease is no longer ours")
 
 
+def evict_dead(leases: Leases, is_surely_dead: Callable[[str], bool]) -> None:
+    """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
+    for lane, owner in leases.holders():
+        if is_surely_dead(owner):
+            leases.evict(lane, owner)
+
+
 class LeaseKeeper:
     """Acquires lanes and renews all leases that are held, until it is stopped."""
 
