@@ -60,4 +60,13 @@ class RecallForecast:
     left: int
     """Already due: they are with their destinations."""
     possible_until: datetime | None
-    """When the first of *in_levels* gets too near; None: there is none."""
+    """When the first of *in_levels* gets too near, or somewhat earlier; None: there is none."""
+    may_find: bool
+    """Whether a recall could meet anything: also copies whose rows are back already."""
+    is_exact: bool = True
+    """False: too many batches are due in part; they were counted by their due times."""
+
+    @property
+    def was_handed_over(self) -> bool:
+        """Whether there ever was anything to recall."""
+        return bool(self.in_levels or self.too_near or self.left)

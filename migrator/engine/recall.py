@@ -9,7 +9,7 @@ goes back with its original expiry. Nobody may claim meanwhile. Source: design s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -17,13 +17,38 @@ from typing import Final
 from migrator.domain.delays import BITS
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.recall import MAY_GO, RecallOutcome, RecallScope
+from migrator.domain.states import Mode
 from migrator.domain.timeouts import TimeoutId
-from migrator.ports import Clock, FaultPoint, Lease
+from migrator.errors import PreflightRefused
+from migrator.ports import Batch, Clock, FaultPoint, Lease
 from migrator.ports.levels import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.ports.recall import Recalls, Sighting
 
 _CHUNK: Final = 500
 """Messages judged in one transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallTerms:
+    """How near, how long and how deep a recall may go."""
+
+    margin: timedelta
+    """What is due within this, when it is found, is left to the broker."""
+    hold: timedelta
+    """How long messages of others are held at a time; they are late by it at most."""
+    deepest: int
+    """A level with more messages than this is refused, and with it the recall."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallProgress:
+    """How far a recall is."""
+
+    level: int
+    seen: int
+    """Messages looked at so far, in all levels."""
+    restored: int
+    """Rows that are back so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +71,25 @@ class Recalled:
         """Rows that are back in their tables."""
         return self.outcomes.get(RecallOutcome.RESTORED, 0)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many messages turned out to be what, zeros included."""
+        return {str(outcome): self.outcomes.get(outcome, 0) for outcome in RecallOutcome}
+
+
+def demand_settled(batches: Iterable[Batch]) -> None:
+    """Return when none of the open *batches* may still send something into the levels.
+
+    Raises:
+        PreflightRefused: Some may; says which.
+    """
+    open_ids = [batch.id for batch in batches if batch.mode is not Mode.DISPATCH]
+    if open_ids:
+        raise PreflightRefused(
+            f"batches {', '.join(map(str, open_ids))} may be on their way to the broker; "
+            "`migrator run --once` settles them, then try again"
+        )
+
 
 class Recall:
     """Goes through all levels once."""
@@ -56,11 +100,10 @@ class Recall:
         levels: Levels,
         recalls: Recalls,
         clock: Clock,
-        limits: ScanLimits,
-        margin: timedelta,
+        terms: RecallTerms,
         fault: FaultPoint,
         guard: Callable[[], None],
-        progress: Callable[[int, int], None] = lambda _level, _seen: None,
+        progress: Callable[[RecallProgress], None] = lambda _found: None,
     ) -> None:
         """Prepare; nothing is touched.
 
@@ -68,34 +111,44 @@ class Recall:
             levels: The levels of one generation.
             recalls: The store's and the ledger's side.
             clock: The database's time.
-            limits: How much of a level is held, and for how long.
-            margin: Rows due within this, at the time they are found, are left to the broker.
+            terms: How near, how long and how deep it may go.
             fault: Called at each step.
             guard: Raises when the recall must end, because it lost its lease.
-            progress: Called with each level and the number of messages seen in it.
+            progress: Called now and then.
         """
         self._levels = levels
         self._recalls = recalls
         self._clock = clock
-        self._limits = limits
-        self._margin = margin
+        self._terms = terms
+        self._limits = ScanLimits(hold_s=terms.hold.total_seconds())
         self._fault = fault
         self._guard = guard
         self._progress = progress
         self._outcomes: Counter[RecallOutcome] = Counter()
         self._unfinished: list[int] = []
+        self._seen = 0
 
     def run(self, scope: RecallScope, lease: Lease) -> Recalled:
         """Restore what *scope* means; repeating goes on after a crash, and finds nothing twice.
 
         Raises:
+            PreflightRefused: A level is too deep. Nothing was changed.
             LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
         """
         waiting = self._levels.ready()
+        self._demand_shallow(waiting)
         for level in range(BITS - 1, -1, -1):
             if level in waiting:  # also an empty one: what is above it comes down meanwhile
                 self._level(level, scope, lease)
         return Recalled(outcomes=dict(self._outcomes), unfinished=tuple(self._unfinished))
+
+    def _demand_shallow(self, waiting: Mapping[int, int]) -> None:
+        deep = {level: count for level, count in waiting.items() if count > self._terms.deepest}
+        if deep:
+            listed = ", ".join(f"level {level:02d}: {count}" for level, count in deep.items())
+            raise PreflightRefused(
+                f"too many messages would have to be held ({listed}); --deepest allows more"
+            )
 
     def _level(self, level: int, scope: RecallScope, lease: Lease) -> None:
         while True:
@@ -111,12 +164,13 @@ class Recall:
                 return
 
     def _pass(self, level: int, scan: LevelScan, scope: RecallScope, lease: Lease) -> int:
-        taken = seen = 0
+        taken = 0
         while found := scan.receive(at_most=_CHUNK):
             self._guard()
-            seen += len(found)
+            self._seen += len(found)
             taken += self._chunk(scan, found, scope, lease)
-            self._progress(level, seen)
+            restored = self._outcomes[RecallOutcome.RESTORED]
+            self._progress(RecallProgress(level=level, seen=self._seen, restored=restored))
         return taken
 
     def _chunk(
@@ -127,7 +181,7 @@ class Recall:
             set(sightings.values()),
             scope,
             lease,
-            not_before=self._clock.now() + self._margin,
+            not_before=self._clock.now() + self._terms.margin,
         )
         self._fault("recall.restored")
         may_go = []

@@ -81,8 +81,8 @@ class Rollback:
         self._owner = owner
         self._duration = lease_duration
 
-    def run(self, scope: RollbackScope, *, is_dry: bool) -> RolledBack:
-        """Give back everything *scope* covers; with *is_dry*, only say what that would be.
+    def run(self, scope: RollbackScope) -> RolledBack:
+        """Give back everything *scope* covers, as far as it was not handed over.
 
         Repeating is harmless; after a crash, repeating goes on.
 
@@ -97,12 +97,12 @@ class Rollback:
             if batch.state not in (BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED):
                 untouched.append(batch)
                 continue
-            rows += batch.size if is_dry else self._release(batch, lease)
+            rows += self._release(batch, lease)
             done.append(batch.id)
         return RolledBack(
             rows=rows,
             batches=done,
-            quarantined=0 if is_dry else self._release_quarantined(scope),
+            quarantined=self._release_quarantined(scope),
             untouched=[batch.id for batch in untouched],
             dispatching=dispatching(untouched),
             busy=busy,

@@ -49,7 +49,20 @@ class Recalls(Protocol):
         ...
 
     def forecast(
-        self, scope: RecallScope, *, now: datetime, not_before: datetime
+        self,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+        exact_rows: int | None = None,
     ) -> RecallForecast:
-        """Return what is still to be found in the levels, by the ledger; changes nothing."""
+        """Return what is still to be found in the levels, by the ledger; changes nothing.
+
+        Args:
+            scope: Which rows are meant.
+            now: What was due before has left.
+            not_before: What is due before is too near.
+            exact_rows: How many rows are read at most, of batches that are due in part; beyond
+                that, such batches count by their due times. None: all are read.
+        """
         ...

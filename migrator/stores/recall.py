@@ -11,18 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
-    Select,
-    and_,
-    case,
-    func,
-    select,
-    true,
-)
+from sqlalchemy import Connection, Engine, Row, Select, and_, select, true
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
@@ -34,6 +23,7 @@ from migrator.ports import Lease
 from migrator.ports.recall import Sighting
 from migrator.stores.claims import SqlClaims
 from migrator.stores.fencing import hold_lease
+from migrator.stores.forecast import Forecaster, Span, of_batches, of_rows
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.moving import id_text
 from migrator.stores.sql_persistence import SqlStore
@@ -80,39 +70,19 @@ class SqlRecalls:
         return {s: outcomes.get(s, RecallOutcome.FOREIGN) for s in sightings}
 
     def forecast(
-        self, scope: RecallScope, *, now: datetime, not_before: datetime
+        self,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+        exact_rows: int | None = None,
     ) -> RecallForecast:
         """Return what the ledger expects in the levels; see ``ports.Recalls``."""
-        row, batch = self._ledger.timeout, self._ledger.batch
-
-        def count(which: ColumnElement[bool]) -> ColumnElement[int]:
-            return func.coalesce(func.sum(case((which, 1), else_=0)), 0)
-
-        is_far = row.c.due >= not_before
-        query = (
-            select(
-                count(is_far),
-                count((row.c.due > now) & ~is_far),
-                count(row.c.due <= now),
-                func.min(case((is_far, row.c.due))),
-            )
-            .join(batch, batch.c.id == row.c.batch_id)
-            .where(
-                batch.c.state == BatchState.HANDED_OVER,
-                row.c.state.is_(None),
-                *_meant(row.c, batch.c, scope),
-            )
-        )
         doing = "counting what could be recalled"
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
-            in_levels, too_near, left, first = connection.execute(query).one()
-        margin = not_before - now
-        return RecallForecast(
-            in_levels=int(in_levels),
-            too_near=int(too_near),
-            left=int(left),
-            possible_until=None if first is None else first - margin,
-        )
+            forecaster = Forecaster(connection, self._ledger, scope)
+            span = Span(now=now, not_before=not_before)
+            return forecaster.forecast(span, exact_rows=exact_rows)
 
     def _handed_over(
         self, ids: Iterable[str], sources: Sequence[str], scope: RecallScope
@@ -125,7 +95,7 @@ class SqlRecalls:
                 row.c.store_id,
                 row.c.due,
                 byte_length(row.c.body).label("body_bytes"),
-                and_(true(), *_meant(row.c, batch.c, scope)).label("is_meant"),
+                and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope)).label("is_meant"),
             )
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
@@ -165,21 +135,6 @@ class SqlRecalls:
                 which = row.c.id.in_(list(of_source.values()))
                 self._claims.put_back(connection, legacy, which, state=RowState.RECALLED)
         return taken
-
-
-def _meant(row: Any, batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
-    if scope.source is not None:
-        found.append(row.source == scope.source)
-    if scope.run is not None:
-        found.append(batch.run_id == scope.run)
-    if scope.destination is not None:
-        found.append(row.destination == scope.destination)
-    if scope.due_from is not None:
-        found.append(row.due >= scope.due_from)
-    if scope.due_until is not None:
-        found.append(row.due < scope.due_until)
-    return found
 
 
 def _judge(row: Row[Any], sighting: Sighting, not_before: datetime) -> RecallOutcome:

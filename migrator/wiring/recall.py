@@ -8,6 +8,7 @@ from functools import cached_property
 
 from migrator.broker.names import staging_name
 from migrator.broker.scan import RabbitLevels, delivery_limit
+from migrator.broker.server import find_queues
 from migrator.broker.wire import Pump, Wire
 from migrator.domain.timeouts import Lane
 from migrator.stores.recall import SqlRecalls
@@ -44,14 +45,21 @@ class RecallWiring:
             pump.close()
 
     def still_staged(self) -> int | None:
-        """Return how many messages our staging queues still hold; None: nobody tells.
+        """Return how many messages are on their way out of our staging queues; None: unknown.
 
-        A receipt proves a commit, not that each message has reached its level already.
+        A receipt proves a commit, not that each message has reached its level already. What
+        was staged and never committed stays where it is until its lane has an owner again; it is
+        what the broker counts as ready at once, while the management API's count lags.
         """
         app = self._app
         if app.management is None:
             return None
         lanes = {status.lane for status in app.books.progress().lanes}
         names = [staging_name(app.plan.delays, app.ledger_id, Lane(lane)) for lane in lanes]
-        found = [app.management.queue(name) for name in names]
-        return sum(state.total + state.held_back for state in found if state is not None)
+        told = [app.management.queue(name) for name in names]
+        counted = find_queues(app.connection, names)
+        return sum(
+            state.held_back + abs(state.total - (facts.ready if facts else 0))
+            for state, facts in zip(told, counted.values(), strict=True)
+            if state is not None
+        )

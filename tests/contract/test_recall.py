@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import Event, Mode, RowState
-from migrator.domain.timeouts import Lane, TimeoutId
+from migrator.domain.timeouts import Lane, RunId, TimeoutId
 from migrator.errors import LeaseLost
 from migrator.ports import Lease
 from migrator.ports.recall import Recalls, Sighting
@@ -123,3 +124,49 @@ def test_a_forecast_parts_rows_by_their_due_time(site: Site) -> None:
     expected = recalls(site).forecast(ALL, now=now, not_before=now + timedelta(hours=1))
     assert (expected.left, expected.too_near, expected.in_levels) == (1, 1, 2)
     assert expected.possible_until == NOW + timedelta(hours=2)
+
+
+def expected_of(site: Site, hours_on: float, *, scope: RecallScope = ALL) -> tuple[int, int, int]:
+    """Return the counts that are foretold *hours_on* after ``NOW``, with an hour's margin."""
+    now = NOW + timedelta(hours=hours_on)
+    by_rows = RecallScope(due_from=NOW, source=scope.source, run=scope.run)
+    found, read = (
+        recalls(site).forecast(each, now=now, not_before=now + timedelta(hours=1))
+        for each in (scope, by_rows)
+    )
+    assert (found.is_exact, read.is_exact) == (True, True)
+    assert replace(found, possible_until=None) == replace(read, possible_until=None)
+    if found.possible_until is not None and read.possible_until is not None:
+        assert found.possible_until <= read.possible_until
+    return found.in_levels, found.too_near, found.left
+
+
+def test_a_forecast_is_the_same_by_batches_and_by_rows(site: Site) -> None:
+    """Whether a batch is due later, partly, or as a whole; what came back is in none of them."""
+    lease = handed_over(site)
+    assert [expected_of(site, at) for at in (-5, 1.5, 9)] == [(4, 0, 0), (2, 1, 1), (0, 0, 4)]
+    assert expected_of(site, -5, scope=RecallScope(run=RunId(99))) == (0, 0, 0)
+    recalls(site).restore([sighting(site, 0)], ALL, lease, not_before=NOW)
+    assert [expected_of(site, at)[0] for at in (-5, 1.5)] == [3, 2]
+    assert expected_of(site, 9) == (0, 0, 3)
+
+
+def test_a_forecast_without_rows_promises_nothing(site: Site) -> None:
+    """A batch that came back as a whole may have left copies; after its time nothing is found."""
+    lease = handed_over(site)
+    found = [sighting(site, number) for number in range(4)]
+    recalls(site).restore(found, ALL, lease, not_before=NOW)
+    assert expected_of(site, -5) == (0, 0, 0)
+    empty = recalls(site).forecast(ALL, now=NOW, not_before=NOW)
+    assert (empty.possible_until, empty.may_find, empty.was_handed_over) == (None, True, False)
+    assert not recalls(site).forecast(ALL, now=NOW + timedelta(days=1), not_before=NOW).may_find
+
+
+def test_too_many_rows_are_counted_by_their_batches(site: Site) -> None:
+    """As if they were evenly spread; it says so, and promises no time."""
+    handed_over(site, 10)
+    now = NOW + timedelta(hours=5, minutes=30)
+    margin = timedelta(hours=1)
+    about = recalls(site).forecast(ALL, now=now, not_before=now + margin, exact_rows=9)
+    assert (about.in_levels, about.too_near, about.left) == (4, 1, 5)
+    assert (about.is_exact, about.possible_until) == (False, now)

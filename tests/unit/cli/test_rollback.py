@@ -47,7 +47,7 @@ def test_rows_go_back_byte_for_byte(program: Program, claimed: Program) -> None:
     """As if they had never left; the audit trail knows."""
     assert len(claimed.rows(ROWS)) == 10
     ended = claimed("rollback", "--yes")
-    assert "10 rows of 1 batches are back in their tables" in ended.err
+    assert "not handed over: 10 rows of 1 batches are back in their tables" in ended.err
     assert ended.out == ""
     assert len(claimed.rows(ROWS)) == 20
     assert ("rolled_back",) in claimed.rows("SELECT kind FROM migrator_event")
@@ -74,7 +74,18 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
         "batches": [1],
         "quarantined": 3,
         "untouched": [],
+        "doubtful": [],
         "busy": [],
+        "handed_over": {
+            "expected": {
+                "in_levels": 0,
+                "too_near": 0,
+                "left": 0,
+                "possible_until": None,
+                "is_exact": True,
+            }
+        },
+        "stopped_by": None,
     }
     assert claimed("rollback", "--dry-run", "--endpoint", "Sales", "--json").document == document
     assert len(claimed.rows(ROWS)) == 10
@@ -87,14 +98,14 @@ def test_only_the_named_run_goes_back(claimed: Program) -> None:
 
 
 def test_lanes_at_work_and_batches_at_the_broker_are_told(claimed: Program) -> None:
-    """They are left alone."""
+    """They are left alone; exit code 5."""
     claimed.change(
         "UPDATE migrator_batch SET state = 'committing'",
         "INSERT INTO migrator_lease (name, owner, token, until, doing, renewed_at) VALUES"
         " ('lane.5', 'else/1/2/3/4', 1, '2099-01-01 00:00:00.000000', '',"
         " '2026-01-01 00:00:00.000000')",
     )
-    ended = claimed("rollback", "--yes")
+    ended = claimed("rollback", "--yes", codes=[5])
     assert "batches 1 may have reached the broker" in ended.err
     assert "lane 5 was left alone: else/1/2/3/4 works on it" in ended.err
 
@@ -106,8 +117,9 @@ def test_a_dispatchers_rows_go_back_and_what_it_was_sending_is_told(claimed: Pro
         "UPDATE migrator_lease SET name = 'lane.1000', serves = 'Sales_TimeoutData'"
         " WHERE name = 'lane.0'",
     )
-    for options in (["--dry-run"], ["--yes"]):
-        assert "of these, 1 want a dispatcher" in claimed("rollback", *options).err
+    for option, code in (("--dry-run", 0), ("--yes", 5)):
+        ended = claimed("rollback", option, codes=[code])
+        assert "of these, 1 want a dispatcher" in ended.err
     claimed.change("UPDATE migrator_batch SET state = 'claimed'")
     assert claimed("rollback", "--dry-run", "--json").document["rows"] == 10
     assert claimed("rollback", "--yes", "--json").document["rows"] == 10
@@ -123,3 +135,57 @@ def test_a_dead_owner_of_this_machine_keeps_nothing(
     claimed.change("UPDATE migrator_lease SET owner = 'dead', until = '2099-01-01 00:00:00.000000'")
     monkeypatch.setattr(rollback, "is_surely_dead", lambda owner: owner == "dead")
     assert claimed("rollback", "--yes", "--json").document["rows"] == 10
+
+
+def test_doubtful_batches_are_told(claimed: Program) -> None:
+    """A person decides first; exit code 5."""
+    claimed.change("UPDATE migrator_batch SET state = 'doubtful'")
+    ended = claimed("rollback", "--yes", codes=[5])
+    assert "batches 1 are doubtful; `migrator batch resolve`" in ended.err
+    assert claimed("rollback", "--dry-run", "--json").document["doubtful"] == [1]
+    assert claimed("rollback", "--run", "9", "--yes", "--json").document["doubtful"] == []
+
+
+HANDED_OVER = (
+    "UPDATE migrator_batch SET state = 'handed_over', first_due = '2098-01-01 00:00:00.000000',"
+    " last_due = '2099-01-01 00:00:00.000000'",
+    "UPDATE migrator_timeout SET due = '2098-06-01 00:00:00.000000'",
+)
+
+
+def test_what_was_handed_over_is_foretold_without_the_broker(claimed: Program) -> None:
+    """By the ledger: how many, and until when."""
+    claimed.change(*HANDED_OVER)
+    ended = claimed("rollback", "--dry-run")
+    assert "by the ledger, 10 are in the levels, 0 are due too soon" in ended.err
+    expected = claimed("rollback", "--dry-run", "--json").document["handed_over"]["expected"]
+    assert expected["in_levels"] == 10
+    assert expected["possible_until"].startswith("2097-12-31T23:59")
+    kept = claimed("rollback", "--dry-run", "--keep-handed-over", "--json").document
+    assert kept["handed_over"] is None
+
+
+def test_without_a_broker_only_what_was_handed_over_is_out_of_reach(claimed: Program) -> None:
+    """It is refused before anything is changed, unless that half is left out."""
+    claimed.change(*HANDED_OVER)
+    assert "broker.url" in claimed("rollback", "--yes", codes=[2]).err
+    assert claimed.rows("SELECT kind FROM migrator_event") == []
+    claimed("rollback", "--keep-handed-over", "--yes")
+    claimed("rollback", "--run", "9", "--yes")
+
+
+def test_the_first_half_is_told_when_the_second_fails(claimed: Program) -> None:
+    """In the one document, with what stopped it; the exit code is that of the failure."""
+    claimed.change(*HANDED_OVER)
+    broker = ("--broker-url", "amqp://guest:guest@127.0.0.1:1/")
+    claimed.change(
+        "UPDATE migrator_lease SET owner = 'else/1/2/3/4', until = '2099-01-01'"
+        " WHERE name = 'lane.0'"
+    )
+    ended = claimed(*broker, "rollback", "--yes", "--json", codes=[3])
+    assert "somebody works on lane 0" in ended.document["stopped_by"]
+    assert "somebody works on lane 0" in ended.err
+    claimed.change("UPDATE migrator_lease SET owner = NULL")
+    ended = claimed(*broker, "rollback", "--yes", "--json", codes=[4])
+    assert "cannot be reached" in ended.document["stopped_by"]
+    assert ended.document["handed_over"]["expected"]["in_levels"] == 10

@@ -146,9 +146,7 @@ class Ledger:
         return {number: each.state for number, each in self.batches.items()}
 
 
-def rolled_back(
-    ledger: Ledger, scope: RollbackScope = EVERYTHING, *, is_dry: bool = False
-) -> RolledBack:
+def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> RolledBack:
     """Roll back; no lane may be held afterwards."""
     rollback = Rollback(
         claims=ledger,
@@ -157,7 +155,7 @@ def rolled_back(
         owner="me",
         lease_duration=timedelta(seconds=20),
     )
-    done = rollback.run(scope, is_dry=is_dry)
+    done = rollback.run(scope)
     assert not ledger.held
     return done
 
@@ -205,16 +203,6 @@ def test_a_dispatchers_lane_goes_back_too() -> None:
     done = rolled_back(Ledger(claimed, publishing, batch(3, BatchState.PUBLISHING)))
     assert (list(done.batches), list(done.untouched)) == ([1], [3, 2])
     assert list(done.dispatching) == [2]
-
-
-def test_a_dry_run_changes_nothing() -> None:
-    """It only counts."""
-    ledger = Ledger(batch(1, BatchState.STAGED), batch(2, BatchState.COMMITTING))
-    before = ledger.states()
-    done = rolled_back(ledger, is_dry=True)
-    assert (done.rows, list(done.batches), list(done.untouched)) == (10, [1], [2])
-    assert ledger.states() == before
-    assert ledger.quarantine_asked == []
 
 
 def test_only_one_endpoint_goes_back() -> None:
