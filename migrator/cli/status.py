@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -12,11 +13,13 @@ import typer
 
 from migrator.cli.opening import opened
 from migrator.cli.output import console, plain, write_json, write_table, write_text
-from migrator.cli.session import Json, session_of
-from migrator.config.quantities import parse_duration
+from migrator.cli.recalled import MARGIN, forecast_document
+from migrator.cli.session import Json, duration, session_of
+from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.report import EndpointProgress, LaneStatus, Progress
 from migrator.domain.states import BatchState, RowState
-from migrator.errors import ConfigError
+from migrator.wiring import App
+from migrator.wiring.recall import RecallWiring
 
 EPILOG = """\b
 Examples:
@@ -27,6 +30,10 @@ Examples:
 pause: Callable[[float], None] = time.sleep
 """Waits between two looks; tests replace it."""
 _CLEAR: Final = "\x1b[2J\x1b[H"
+_EXACT_ROWS: Final = 100_000
+"""Rows of half-due batches that one look may read; that takes a tenth of a second."""
+_WAY_BACK_EVERY_S: Final = 10.0
+"""With --watch, how often the way back is looked at: only minutes matter there."""
 
 Interval = Annotated[
     str, typer.Option(metavar="DURATION", help="Pause between two looks of --watch.")
@@ -44,30 +51,67 @@ def status(
     With --watch --json, each look is one line.
     """
     session = session_of(context, as_json=as_json)
-    pause_s = _seconds(interval)
+    pause_s = max(duration("--interval", interval).total_seconds(), 0.1)
     with opened(session.load()) as app:
         app.ledger_facts.verify()
+        way_back = _WayBack(app)
         while True:
-            show(app.books.progress(), as_json=session.wants_json, is_repeated=watch)
+            progress = app.books.progress()
+            expected = way_back.at(progress)
+            show(progress, expected, as_json=session.wants_json, is_repeated=watch)
             if not watch:
                 return
             pause(pause_s)
 
 
-def show(progress: Progress, *, as_json: bool, is_repeated: bool = False) -> None:
-    """Write *progress* to stdout."""
+class _WayBack:
+    """How much of what was handed over could be rolled back, asked no oftener than needed."""
+
+    def __init__(self, app: App) -> None:
+        self._recalls = RecallWiring(app).recalls
+        self._asked_s = -math.inf
+        self._found: RecallForecast | None = None
+
+    def at(self, progress: Progress) -> RecallForecast | None:
+        """Return it as of *progress*, or of a few seconds before; None: nothing was handed over."""
+        if not any(endpoint.handed_over for endpoint in progress.endpoints):
+            return None
+        if time.monotonic() - self._asked_s >= _WAY_BACK_EVERY_S:
+            now = progress.taken_at
+            self._found = self._recalls.forecast(
+                RecallScope(),
+                now=now,
+                not_before=now + duration("--margin", MARGIN),
+                exact_rows=_EXACT_ROWS,
+            )
+            self._asked_s = time.monotonic()
+        return self._found
+
+
+def show(
+    progress: Progress,
+    expected: RecallForecast | None = None,
+    *,
+    as_json: bool,
+    is_repeated: bool = False,
+) -> None:
+    """Write *progress*, and what a rollback could bring back, to stdout."""
     if not as_json:
         if is_repeated and console().is_terminal:
             write_text(_CLEAR)
         _write_tables(progress)
+        for line in _way_back(expected):
+            write_text(line)
     elif is_repeated:
-        document = {"schema": "migrator/status/1", **status_document(progress)}
+        document = {"schema": "migrator/status/1", **status_document(progress, expected)}
         write_text(json.dumps(document, ensure_ascii=False, default=plain))
     else:
-        write_json("status", status_document(progress))
+        write_json("status", status_document(progress, expected))
 
 
-def status_document(progress: Progress) -> dict[str, object]:
+def status_document(
+    progress: Progress, expected: RecallForecast | None = None
+) -> dict[str, object]:
     """Return *progress* as plain values for JSON."""
     return {
         "taken_at": progress.taken_at,
@@ -115,6 +159,7 @@ def status_document(progress: Progress) -> dict[str, object]:
             }
             for lane in progress.lanes
         ],
+        "rollback": None if expected is None else forecast_document(expected),
     }
 
 
@@ -186,6 +231,19 @@ def lane_name(lane: LaneStatus) -> str:
     return f"lane {lane.lane}" if lane.serves is None else f"dispatcher {lane.serves}"
 
 
+def _way_back(expected: RecallForecast | None) -> Iterator[str]:
+    if expected is None:
+        return
+    about = "" if expected.is_exact else "about "
+    yield (
+        f"handed over: {about}{expected.in_levels} in the levels, {expected.too_near} due too "
+        f"soon to come back, {about}{expected.left} have left"
+    )
+    if expected.possible_until is not None:
+        until = f"{expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
+        yield f"`migrator rollback` can bring back all that are in the levels until {until}"
+
+
 def _remarks(progress: Progress) -> Iterator[str]:
     if not progress.endpoints:
         yield "the ledger is empty: nothing was claimed yet"
@@ -195,11 +253,3 @@ def _remarks(progress: Progress) -> Iterator[str]:
     claimed = sum(e.count(BatchState.CLAIMED) for e in progress.endpoints)
     if claimed and not any(lane.is_alive for lane in progress.lanes):
         yield f"{claimed} claimed rows wait, but nobody works: start `migrator run`"
-
-
-def _seconds(interval: str) -> float:
-    try:
-        seconds = parse_duration(interval).total_seconds()
-    except ValueError as exc:
-        raise ConfigError(f"--interval {interval!r} {exc}") from exc
-    return max(seconds, 0.1)

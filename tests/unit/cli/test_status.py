@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from migrator.cli import status
+from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.report import (
     DoubtfulBatch,
     EndpointProgress,
@@ -19,6 +21,7 @@ from migrator.domain.report import (
 )
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import BatchId, EndpointName, Lane
+from migrator.stores.recall import SqlRecalls
 from tests.unit.cli.conftest import Program
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -212,3 +215,55 @@ def test_a_screen_is_cleared_before_each_look(
 def test_an_interval_is_a_duration(program: Program) -> None:
     """It says what is allowed."""
     assert "duration such as" in program("status", "--interval", "5", codes=[2]).err
+
+
+EXPECTED = RecallForecast(
+    in_levels=800, too_near=6, left=194, possible_until=NOW, may_find=True, is_exact=True
+)
+
+
+def test_until_when_all_can_be_undone_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what is still there and what has left; nothing when nothing was handed over."""
+    status.show(PROGRESS, EXPECTED, as_json=False)
+    out = capsys.readouterr().out
+    assert "handed over: 800 in the levels, 6 due too soon to come back, 194 have left" in out
+    assert "`migrator rollback` can bring back all that are in the levels until 2026-03-10" in out
+    status.show(PROGRESS, replace(EXPECTED, is_exact=False, possible_until=None), as_json=False)
+    out = capsys.readouterr().out
+    assert "about 800 in the levels" in out
+    assert "can bring back" not in out
+    assert status.status_document(PROGRESS, EXPECTED)["rollback"] == {
+        "in_levels": 800,
+        "too_near": 6,
+        "left": 194,
+        "possible_until": NOW,
+        "is_exact": True,
+    }
+    assert status.status_document(PROGRESS)["rollback"] is None
+
+
+def test_the_way_back_is_not_looked_at_with_every_look(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watching costs a ledger no more than one look each ten seconds."""
+    program.seeded()
+    program.change(
+        "INSERT INTO migrator_run (id, endpoint, source, options, tool_version, status, begun_at)"
+        " VALUES (1, 'Sales', 'Sales_TimeoutData', '{}', '0', 'done', '2026-01-01 00:00:00.000')",
+        "INSERT INTO migrator_batch (id, run_id, endpoint, source, lane, mode, state, attempt,"
+        " size, body_bytes, lease_token, first_due, last_due) VALUES (1, 1, 'Sales',"
+        " 'Sales_TimeoutData', 0, 'staged', 'handed_over', 1, 7, 9, 1,"
+        " '2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+    )
+    asked: list[RecallScope] = []
+    forecast = SqlRecalls.forecast
+
+    def counted(self: SqlRecalls, scope: RecallScope, **more: Any) -> RecallForecast:
+        asked.append(scope)
+        return forecast(self, scope, **more)
+
+    monkeypatch.setattr(SqlRecalls, "forecast", counted)
+    watching(monkeypatch, looks=3)
+    ended = program("status", "--watch", "--json", codes=[130])
+    left = [json.loads(line)["rollback"]["left"] for line in ended.out.splitlines()]
+    assert (left, len(asked)) == ([7, 7, 7], 1)
