@@ -12,11 +12,11 @@ Rules:
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
+from migrator.daemon.errand import Errand
 from migrator.domain.canary import Flight, probe_document
 from migrator.errors import Interrupted, MigratorError
 from migrator.ports import Runs
@@ -24,8 +24,6 @@ from migrator.ports import Runs
 _log = logging.getLogger(__name__)
 
 _EVENT: Final = "canary"
-_LAST_WAIT_S: Final = 2.0
-"""A broker that answers nothing may hold the thread for longer; then it is left behind."""
 
 
 class Flights(Protocol):
@@ -40,11 +38,11 @@ class Flights(Protocol):
         ...
 
 
-class CanaryThread:
+class Canary:
     """Flies when asked to, and tells what came of it."""
 
     def __init__(self, flights: Flights, *, runs: Runs, warn_after: timedelta) -> None:
-        """Prepare a thread; ``start`` lets it run.
+        """Prepare; the errand's thread is to be started.
 
         Args:
             flights: Sends the probes.
@@ -54,44 +52,9 @@ class CanaryThread:
         self._flights = flights
         self._runs = runs
         self._warn_after_s = warn_after.total_seconds()
-        self._asked = threading.Event()
-        self._ended = threading.Event()
-        self._is_busy = False
         self._left: Flight | None = None
         """The flight whose probes are still out."""
-        self._thread = threading.Thread(target=self._run, name="canary", daemon=True)
-
-    def start(self) -> None:
-        """Let the thread run; it waits to be asked."""
-        self._thread.start()
-
-    def ask(self) -> bool:
-        """Have one flight made; False when the last one still goes on, and nothing is asked."""
-        if self._is_busy or self._asked.is_set():
-            return False
-        self._asked.set()
-        return True
-
-    def end(self) -> bool:
-        """Break off whatever goes on; return whether the thread ended within moments."""
-        self._ended.set()
-        self._asked.set()
-        self._thread.join(_LAST_WAIT_S)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            if self._ended.is_set():
-                return
-            self._is_busy = True
-            self._asked.clear()
-            self._measure()
-            self._is_busy = False
-
-    def _guard(self) -> None:
-        if self._ended.is_set():
-            raise Interrupted("asked to stop while probes were under way")
+        self.errand = Errand("canary", self._measure)
 
     def _measure(self) -> None:
         try:
@@ -108,7 +71,7 @@ class CanaryThread:
     def _flight(self) -> Flight:
         if self._left is not None and not self._flights.are_back(self._left):
             return self._left
-        flight = self._flights.fly(self._guard)
+        flight = self._flights.fly(self.errand.check)
         self._left = flight if flight.left_queue else None
         return flight
 

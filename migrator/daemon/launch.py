@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from migrator.broker import canary as probes
 from migrator.config.models import OnCritical
-from migrator.daemon.canary import CanaryThread
+from migrator.daemon.canary import Canary
 from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.jobs import Job
 from migrator.daemon.lanes import LaneThread, OpenedLane
@@ -142,10 +142,10 @@ def _canary(app: App, ends: ExitStack) -> Sequence[Job]:
     given = app.settings.canary
     if given.every is None:
         return ()
-    thread = CanaryThread(_Flights(app), runs=app.runs, warn_after=given.warn_after)
-    ends.callback(thread.end)
-    thread.start()
-    return [Job(name="canary", every=given.every, do=thread.ask)]
+    errand = Canary(_Flights(app), runs=app.runs, warn_after=given.warn_after).errand
+    ends.callback(errand.end)
+    errand.start()
+    return [Job(name="canary", every=given.every, do=errand.ask)]
 
 
 def _tune_interpreter() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from migrator.daemon.canary import CanaryThread
+from migrator.daemon.canary import Canary
 from migrator.daemon.jobs import Job, scheduled
 from migrator.domain.canary import Flight, Probe
 from migrator.domain.routing import DelaysVersion
@@ -72,11 +72,11 @@ class Bench:
     def __init__(self, result: Flight | Exception) -> None:
         self.flights = Flights(result)
         self.trail = Trail()
-        self.thread = CanaryThread(
+        self.thread = Canary(
             self.flights,
             runs=self.trail,  # type: ignore[arg-type]  # only what is asked
             warn_after=timedelta(seconds=2),
-        )
+        ).errand
         self.thread.start()
 
 
