@@ -16,6 +16,7 @@ from migrator.cli import (
     broker,
     check,
     db,
+    decommission,
     delays,
     endpoints,
     ledger,
@@ -27,6 +28,7 @@ from migrator.cli import (
     seed,
     settings,
     status,
+    verify,
 )
 from migrator.cli.output import say, write_text
 from migrator.cli.session import TRACEBACKS, Session, given, session_of
@@ -57,9 +59,11 @@ program.command(epilog=preview.EPILOG)(preview.preview)
 program.command(epilog=check.EPILOG)(check.check)
 program.command(epilog=endpoints.EPILOG)(endpoints.endpoints)
 program.command(epilog=status.EPILOG)(status.status)
+program.command(epilog=verify.EPILOG)(verify.verify)
 program.add_typer(quarantine.verbs, name="quarantine")
 program.command(epilog=rollback.EPILOG)(rollback.rollback)
 program.command(epilog=recall.EPILOG)(recall.recall)
+program.command(epilog=decommission.EPILOG)(decommission.decommission)
 program.add_typer(batch.verbs, name="batch")
 program.add_typer(delays.verbs, name="delays")
 program.add_typer(db.verbs, name="db")

@@ -131,7 +131,9 @@ class LevelBalance:
     total: int | None
     """Messages of everybody, by the broker; None: nobody could look."""
     ours: int | None
-    """Of these, timeouts of ours that were seen; None: no message was looked at."""
+    """Messages that were seen and bear the id of a timeout of ours; None: nobody looked at each."""
+    foreign: int | None
+    """All others that were seen; None: nobody looked at each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +177,11 @@ class Place:
     level: int
     delay_s: int
     """What its routing key says: the whole delay, when it was published."""
-    seen_at: datetime
 
 
-def is_another_copy(first: Place, second: Place, *, due_at: datetime) -> bool:
+def is_another_copy(
+    first: Place, second: Place, *, due_at: datetime, second_seen_at: datetime
+) -> bool:
     """Return whether two sightings of one timeout prove that there are two messages of it.
 
     Levels are gone through downwards while messages move down, so the same message may be seen
@@ -189,4 +192,13 @@ def is_another_copy(first: Place, second: Place, *, due_at: datetime) -> bool:
     if first.delay_s != second.delay_s or first.level == second.level:
         return True
     leaves_at = due_at - timedelta(seconds=first.delay_s & ((1 << first.level) - 1))
-    return leaves_at > second.seen_at + SLACK
+    return leaves_at > second_seen_at + SLACK
+
+
+def can_be_in(level: int, *, due_in: timedelta) -> bool:
+    """Return whether a message that is due in so long can be in *level*.
+
+    It waits there for the rest of that level's time and for lower levels, together less than
+    twice the level's time.
+    """
+    return due_in <= timedelta(seconds=2 ** (level + 1)) + SLACK

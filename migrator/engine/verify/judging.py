@@ -1,0 +1,166 @@
+"""What one message in a level, or one row of the ledger, tells; nothing is asked here."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.domain.evidence import Line, Word
+from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
+from migrator.domain.routing import parse_routing_key
+from migrator.domain.states import BatchState, RowState
+from migrator.domain.timeouts import TimeoutId
+from migrator.domain.verification import SLACK, Discrepancy, Place, is_another_copy
+from migrator.engine.verify.places import Places
+from migrator.ports.levels import LevelMessage
+from migrator.ports.verification import AuditedRow, KnownTimeout, LevelSighting
+
+NOT_IN_LEVELS: Final = frozenset(
+    {
+        str(state)
+        for state in (
+            BatchState.CLAIMED,
+            BatchState.RELEASED,
+            BatchState.RECALLED,
+            BatchState.DISPATCHED,
+            RowState.QUARANTINED,
+        )
+    }
+)
+"""Effective states of timeouts that no level may hold."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What going through the levels brought to light."""
+
+    began_at: datetime
+    places: Places = field(default_factory=Places)
+    flagged: dict[int, tuple[Discrepancy, int]] = field(default_factory=dict)
+    """By the ledger's id: what is wrong with a message of it, and its level."""
+
+
+def timeout_id_of(message: LevelMessage) -> TimeoutId | None:
+    """Return whose message *message* claims to be; None when it claims to be of no timeout."""
+    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+    if not isinstance(timeout_id, str) or not timeout_id:
+        return None
+    return TimeoutId(timeout_id)
+
+
+def sighting_of(message: LevelMessage) -> LevelSighting | None:
+    """Return what *message* claims to be; None when it claims to be of no timeout."""
+    timeout_id = timeout_id_of(message)
+    if timeout_id is None:
+        return None
+    body_hash = hashlib.sha256(message.body).hexdigest()
+    return LevelSighting(timeout_id=timeout_id, body_hash=body_hash)
+
+
+def place_of(level: int, message: LevelMessage) -> Place:
+    """Return where *message* is; a key that nobody can read counts as one without a delay."""
+    try:
+        delay_s, _ = parse_routing_key(message.routing_key)
+    except ValueError:
+        delay_s = 0
+    return Place(level=level, delay_s=delay_s)
+
+
+def is_stray(known: KnownTimeout) -> bool:
+    """Return whether no level may hold a message of *known*."""
+    return known.state in NOT_IN_LEVELS
+
+
+def judge_message(
+    known: KnownTimeout,
+    place: Place,
+    *,
+    before: Place | None,
+    seen_at: datetime,
+    held_for: timedelta,
+) -> tuple[Discrepancy, str] | None:
+    """Return what is wrong with a message of a timeout of ours; None: nothing.
+
+    Args:
+        known: What the ledger has under its id.
+        place: Where it is.
+        before: Where a message with that id was seen before in the same pass.
+        seen_at: When it was seen, in the database's time.
+        held_for: So long it may have been held by somebody who looked.
+    """
+    where = f"in level {place.level:02d}"
+    if is_stray(known):
+        return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"
+    if not known.is_same_body:
+        return Discrepancy.DIFFERENT, f"a message {where} bears its id, but not its body"
+    if before is not None and is_another_copy(
+        before, place, due_at=known.due_at, second_seen_at=seen_at
+    ):
+        return Discrepancy.TWICE, f"once in level {before.level:02d}, once {where}"
+    is_late = known.due_at + SLACK + held_for < seen_at
+    if known.state == BatchState.HANDED_OVER and is_late:
+        late_s = (seen_at - known.due_at).total_seconds()
+        return Discrepancy.LATE, f"{where}, due {late_s:.0f} s ago"
+    return None
+
+
+def line_of(row: AuditedRow) -> Line:
+    """Return the line of *row*, not judged yet."""
+    return Line(
+        id=row.id,
+        endpoint=row.endpoint,
+        source=row.source,
+        timeout_id=row.timeout_id,
+        batch=row.batch,
+        row_index=row.row_index,
+        destination=row.destination,
+        due_at=row.due_at,
+        state=row.state,
+        reason=row.reason,
+        content_hash=row.content_hash,
+        is_intact=row.is_intact,
+        level=None,
+        verdict=Word.NOT_LOOKED,
+    )
+
+
+def judge_line(line: Line, *, now: datetime, seen: Seen | None) -> Line:
+    """Return *line* with its verdict, and the level where its message was seen."""
+    place = seen.places[line.id] if seen is not None else None
+    flag = seen.flagged.get(line.id) if seen is not None else None
+    level = place.level if place is not None else None
+    if flag is not None:
+        level = flag[1]
+    return replace(line, level=level, verdict=_verdict(line, now, seen, place, flag))
+
+
+def _verdict(
+    line: Line,
+    now: datetime,
+    seen: Seen | None,
+    place: Place | None,
+    flag: tuple[Discrepancy, int] | None,
+) -> Word | Discrepancy:
+    if not line.is_intact:
+        return Discrepancy.CONTENT_CHANGED
+    if flag is not None:
+        return flag[0]
+    if line.state != BatchState.HANDED_OVER:
+        return Word.AGREES
+    if line.due_at <= now + SLACK:
+        return Word.LEFT
+    if seen is None:
+        return Word.NOT_LOOKED
+    return Word.AGREES if place is not None else Word.NOT_SEEN
+
+
+def is_unseen(line: Line, *, now: datetime, seen: Seen) -> bool:
+    """Return whether a message of *line* should have been in a level and was not seen."""
+    return (
+        line.state == BatchState.HANDED_OVER
+        and line.due_at > now + SLACK
+        and line.id not in seen.flagged
+        and seen.places[line.id] is None
+    )

@@ -1,0 +1,199 @@
+"""One verification: the levels, the rows, what is missing, the sums; then the verdict.
+
+The order matters: levels first, so that whatever the ledger said to be handed over before must
+have been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from migrator.domain.evidence import Line
+from migrator.domain.ladder import Ladder
+from migrator.domain.routing import TOP_LEVEL
+from migrator.domain.verification import (
+    SLACK,
+    BatchGap,
+    DestinationBalance,
+    Discrepancy,
+    EndpointBalance,
+    LevelBalance,
+    Verification,
+)
+from migrator.engine.verify.counting import count_levels
+from migrator.engine.verify.findings import Findings
+from migrator.engine.verify.judging import Seen, judge_line, line_of
+from migrator.engine.verify.missing import MissingLook
+from migrator.engine.verify.plan import ASKED, Parts, VerifyPlan
+from migrator.engine.verify.rows import RowPass
+from migrator.engine.verify.sweep import FirstLook, sweep
+from migrator.ports import T
+from migrator.ports.verification import AuditedRow
+
+
+class Verifier:
+    """Looks at everything once, and at what looks wrong once more."""
+
+    def __init__(self, parts: Parts, plan: VerifyPlan) -> None:
+        """Prepare; nothing is asked yet."""
+        self._parts = parts
+        self._plan = plan
+        self._findings = Findings(plan.shown)
+
+    def run(self) -> Verification:
+        """Return what agrees and what does not; the evidence has a line for every timeout then.
+
+        Raises:
+            TargetError: The broker cannot be asked. Nothing was changed.
+            StoreUnavailable, LedgerError: Nor can the ledger.
+            ConfigError: The evidence cannot be written; what was written is kept.
+        """
+        parts, plan, findings = self._parts, self._plan, self._findings
+        taken_at = parts.clock.now()
+        ladder = parts.ladder()
+        look = self._first_look(ladder) if plan.is_scan else None
+        rows = RowPass(parts, plan, findings, look.seen if look else None)
+        rows.run()
+        changes = dict(rows.changes)
+        if look is not None:
+            changes |= MissingLook(parts, plan, findings).run(
+                rows.unseen, handed_over_last=rows.handed_over_last
+            )
+            ladder = parts.ladder()  # what is with us while we look counts as consumed
+        destinations = self._destinations()
+        waiting = sum(each.waiting for each in destinations)
+        if look is None:
+            findings.not_checked.append(
+                "which messages are in the levels: only --scan looks at each"
+            )
+            ladder = count_levels(parts, plan, findings, ladder, waiting=waiting)
+        self._tell_gaps(rows, ladder, is_scanned=look is not None)
+        endpoints = self._balances()
+        changes |= self._both_places(look.seen if look else None)
+        if parts.evidence is not None and changes:
+            parts.evidence.amend(changes)
+        return Verification(
+            taken_at=taken_at,
+            endpoints=endpoints,
+            destinations=destinations,
+            levels=_levels(ladder, look),
+            rows_checked=rows.checked,
+            waiting=waiting,
+            discrepancies=tuple(findings.first),
+            counts=dict(findings.counts),
+            doubtful=tuple(d.batch for d in parts.doubtful() if plan.covers(d.endpoint)),
+            not_checked=tuple(findings.not_checked),
+        )
+
+    def _first_look(self, ladder: Ladder) -> FirstLook:
+        look = FirstLook(self._parts, self._plan, self._findings)
+        unread = sweep(self._parts, self._plan, ladder, range(TOP_LEVEL, -1, -1), look.meet)
+        for level, why in unread.items():
+            self._findings.not_checked.append(f"level {level:02d}: {why}")
+        return look
+
+    def _tell_gaps(self, rows: RowPass, ladder: Ladder, *, is_scanned: bool) -> None:
+        tell = self._findings.not_checked.append
+        if rows.too_new:
+            tell(
+                f"{rows.too_new} timeouts that were handed over while the levels were gone "
+                "through: they were not looked for"
+            )
+        if rows.uncounted:
+            tell(f"{rows.uncounted} timeouts more were in no level; they were not looked for again")
+        if is_scanned and ladder.gap:
+            tell(f"messages that a level holds back: {ladder.gap}")
+
+    # ── sums ────────────────────────────────────────────────────────────────────────────────
+
+    def _destinations(self) -> Sequence[DestinationBalance]:
+        now = self._parts.clock.now()
+        found = self._parts.books.destinations(now=now + SLACK)
+        return tuple(each for each in found if self._plan.covers(each.endpoint))
+
+    def _balances(self) -> Sequence[EndpointBalance]:
+        """Return the books of each endpoint; gaps in them are discrepancies."""
+        gaps = self._gaps()
+        found = self._covered()
+        if any(_is_unexplained(each, gaps) for each in found):
+            found = self._covered()
+            for each in found:
+                if _is_unexplained(each, gaps):
+                    self._findings.add(
+                        Discrepancy.ROWS_GONE
+                        if each.unaccounted > 0
+                        else Discrepancy.ROWS_TOO_MANY,
+                        f"{abs(each.unaccounted)} rows of {each.claimed} claimed",
+                        endpoint=each.endpoint,
+                    )
+        return found
+
+    def _covered(self) -> Sequence[EndpointBalance]:
+        found = self._parts.books.balances()
+        return tuple(each for each in found if self._plan.covers(each.endpoint))
+
+    def _gaps(self) -> Sequence[BatchGap]:
+        """Report batches that have other rows than they should, twice."""
+        lasting = _asked_twice(
+            lambda: self._parts.books.gaps(at_most=ASKED)[1], lambda gap: gap.batch
+        )
+        found = [gap for gap in lasting if self._plan.covers(gap.endpoint)]
+        for gap in found:
+            should = gap.size - gap.purged
+            self._findings.add(
+                _gone_or_too_many(is_gone=gap.rows < should),
+                f"batch {gap.batch} ({gap.state}) has {gap.rows} rows and should have {should}",
+                endpoint=gap.endpoint,
+                batch=gap.batch,
+            )
+        self._tell_unnamed(len(lasting), "batches with other rows than they should have")
+        return found
+
+    def _both_places(self, seen: Seen | None) -> Mapping[int, Line]:
+        """Report timeouts that are in store and ledger, twice; return their lines."""
+        lasting: Iterable[AuditedRow] = _asked_twice(
+            lambda: self._parts.books.in_both_places(at_most=ASKED)[1], lambda row: row.id
+        )
+        now = self._parts.clock.now()
+        lines = [
+            judge_line(line_of(row), now=now, seen=seen)
+            for row in lasting
+            if self._plan.covers(row.endpoint)
+        ]
+        for line in lines:
+            detail = f"it is in {line.source}, and in the ledger as {line.state}"
+            self._findings.add_line(Discrepancy.IN_BOTH_PLACES, line, detail)
+        self._tell_unnamed(len(lines), "timeouts in store and ledger")
+        return {line.id: replace(line, verdict=Discrepancy.IN_BOTH_PLACES) for line in lines}
+
+    def _tell_unnamed(self, count: int, what: str) -> None:
+        if count >= ASKED:
+            self._findings.not_checked.append(f"{what} beyond the first {ASKED}")
+
+
+def _asked_twice(ask: Callable[[], Sequence[T]], key: Callable[[T], object]) -> Sequence[T]:
+    """Return what the second answer has in common with the first; one is enough if it is empty."""
+    first = {key(each) for each in ask()}
+    return [each for each in ask() if key(each) in first] if first else ()
+
+
+def _gone_or_too_many(*, is_gone: bool) -> Discrepancy:
+    return Discrepancy.ROWS_GONE if is_gone else Discrepancy.ROWS_TOO_MANY
+
+
+def _is_unexplained(balance: EndpointBalance, gaps: Sequence[BatchGap]) -> bool:
+    return balance.unaccounted != 0 and not any(g.endpoint == balance.endpoint for g in gaps)
+
+
+def _levels(ladder: Ladder, look: FirstLook | None) -> Sequence[LevelBalance]:
+    return tuple(
+        LevelBalance(
+            level=step.level,
+            total=None if step.ready is None else step.known,
+            ours=None if look is None else look.ours[step.level],
+            foreign=None if look is None else look.foreign[step.level],
+        )
+        for step in ladder.steps
+        if step.exists
+    )

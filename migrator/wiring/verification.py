@@ -1,0 +1,67 @@
+"""Assembling a verification: the levels on one side, store and ledger on the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from migrator.broker.scan import RabbitLevels, delivery_limit
+from migrator.broker.wire import Pump, Wire
+from migrator.domain.ladder import Ladder
+from migrator.engine.verify import Verifier, VerifyPlan
+from migrator.engine.verify.plan import Parts
+from migrator.ports.evidence import Evidence
+from migrator.stores.verification import SqlVerifications
+from migrator.wiring.app import App
+from migrator.wiring.recall import RecallWiring
+
+
+class VerificationWiring:
+    """Makes the parts of a verification."""
+
+    def __init__(self, app: App) -> None:
+        """Assemble from what *app* has."""
+        self._app = app
+
+    def new_verifier(
+        self,
+        plan: VerifyPlan,
+        *,
+        evidence: Evidence | None,
+        progress: Callable[[str, int], None],
+    ) -> Verifier:
+        """Return a verifier for one verification."""
+        app = self._app
+        parts = Parts(
+            books=SqlVerifications(app.engine, app.tables, app.store),
+            ladder=self._ladder,
+            open_levels=self._open_levels,
+            still_staged=RecallWiring(app).still_staged,
+            doubtful=lambda: app.books.progress().doubtful,
+            clock=app.clock,
+            wait=time.sleep,
+            evidence=evidence,
+            fault=app.fault,
+            progress=progress,
+        )
+        return Verifier(parts, plan)
+
+    def _ladder(self) -> Ladder:
+        return self._app.broker_facts.ladder(self._app.plan.delays)
+
+    @contextmanager
+    def _open_levels(self) -> Iterator[RabbitLevels]:
+        """Connect to the broker whose levels the settings name.
+
+        Raises:
+            TargetUnavailable, AccessRefused: As connections do.
+        """
+        app, version = self._app, self._app.plan.delays
+        limit = delivery_limit(app.connection, app.management, version)
+        pump = Pump()
+        try:
+            wire = Wire(pump, app.connection, "migrator verify", reads_properties=True)
+            yield RabbitLevels(wire, version, limit=limit, now=app.clock.now)
+        finally:
+            pump.close()

@@ -1,0 +1,288 @@
+"""Verifying: each planted discrepancy is found, nothing else is, and nothing is disturbed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from migrator.domain.delays import delay_s
+from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
+from migrator.domain.routing import address, level_name, parse_routing_key
+from migrator.domain.timeouts import QueueName
+from tests.e2e.rig import Rig, Row, row
+
+SECRET = "nobody-may-read-this"  # in every body and every header
+
+
+def ours(rig: Rig, count: int, *, first: timedelta = timedelta(days=1)) -> list[Row]:
+    """Store *count* timeouts, due from *first* on, an hour apart."""
+    rows = [
+        row(
+            first + timedelta(hours=n),
+            body=f'{{"{SECRET}": {n}}}'.encode(),
+            headers={"NServiceBus.Acme": SECRET},
+        )
+        for n in range(count)
+    ]
+    rig.insert(rows)
+    return rows
+
+
+def foreign(rig: Rig, delays_s: Sequence[float]) -> dict[str, datetime]:
+    """Send delayed messages of another endpoint into the levels; return when each is due."""
+    due = {}
+    rig.create_receivers("Other")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.exchange_bind("Other", "nsb.v2.delay-delivery", "#.Other")
+        channel.confirm_delivery()
+        for after_s in delays_s:
+            message_id, now = str(uuid.uuid4()), datetime.now(UTC)
+            due[message_id] = now + timedelta(seconds=after_s)
+            where = address(rig.delays, delay_s(due[message_id], now=now), QueueName("Other"))
+            properties = pika.BasicProperties(message_id=message_id, delivery_mode=2)
+            channel.basic_publish(where.exchange, where.routing_key, b"foreign", properties)
+    return due
+
+
+def lateness_s(rig: Rig, due: dict[str, datetime], *, seconds: float) -> list[float]:
+    """Wait for all messages of *due*; return how late each was."""
+    arrived: dict[str, datetime] = {}
+    deadline_s = time.monotonic() + seconds
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        for method, properties, _ in channel.consume("Other", inactivity_timeout=0.2):
+            if method is not None:
+                arrived[str(properties.message_id)] = datetime.now(UTC)
+                channel.basic_ack(method.delivery_tag)
+            if len(arrived) == len(due) or time.monotonic() > deadline_s:
+                break
+        channel.cancel()
+    return [(arrived[key] - at).total_seconds() for key, at in due.items()]
+
+
+class Levels:
+    """Takes messages out of the levels and puts others in, behind everybody's back."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    def take(self, *wanted: Row) -> dict[str, tuple[str, pika.BasicProperties, bytes]]:
+        """Take the messages of *wanted* out; all others go back."""
+        ids, taken = {each.id for each in wanted}, {}
+        with self._rig.amqp() as connection:
+            channel = connection.channel()
+            for level in range(27, -1, -1):
+                queue = level_name(self._rig.delays, level)
+                while True:
+                    method, properties, body = channel.basic_get(queue)
+                    if method is None:
+                        break
+                    timeout_id = (properties.headers or {}).get(RELATED_TO_TIMEOUT_ID)
+                    if timeout_id in ids:
+                        channel.basic_ack(method.delivery_tag)
+                        taken[str(timeout_id)] = method.routing_key, properties, body
+        assert set(taken) == ids
+        return taken
+
+    def put(self, key: str, properties: pika.BasicProperties, body: bytes) -> None:
+        """Put a message in, to be delivered when it would have been."""
+        wait_s, name = parse_routing_key(key)
+        where = address(self._rig.delays, wait_s, name)
+        with self._rig.amqp() as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish(where.exchange, key, body, properties)
+
+
+def age_hand_overs(rig: Rig) -> None:
+    """Make what was handed over look as if that had been a minute ago."""
+    with rig.sql() as connection:
+        connection.execute(
+            "UPDATE migrator.batch SET handed_over_at = handed_over_at - interval '1 minute'"
+        )
+
+
+def verified(rig: Rig, *options: str, codes: Sequence[int] = (0,)) -> dict[str, Any]:
+    """Verify, and return what was said."""
+    found: dict[str, Any] = json.loads(rig.must("verify", "--json", *options, codes=codes))
+    return found
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of an evidence file, whose last one must have the right digest."""
+    raw = file.read_bytes()
+    *lines, last = raw.splitlines(keepends=True)
+    found = [json.loads(line) for line in lines]
+    assert json.loads(last)["sha256"] == hashlib.sha256(b"".join(lines)).hexdigest()
+    return [*found, json.loads(last)]
+
+
+def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
+    """And nothing else; messages of others in the same levels arrive on time."""
+    rig.prepare("Billing")
+    rows = ours(rig, 300)
+    rig.migrate("--cutoff", "0s")
+    deleted, changed, different, removed, doubled, copied, recalled, *_ = rows
+    levels = Levels(rig)
+    taken = levels.take(different, removed, doubled)
+    key, properties, _ = taken[different.id]
+    levels.put(key, properties, b"another body")
+    levels.put(*taken[doubled.id])
+    levels.put(*taken[doubled.id])
+    rig.insert([copied, recalled])
+    with rig.sql() as connection:
+        connection.execute("DELETE FROM migrator.timeout WHERE store_id = %s", [deleted.id])
+        connection.execute(
+            "UPDATE migrator.timeout SET body = 'x' WHERE store_id = %s", [changed.id]
+        )
+        connection.execute(
+            "UPDATE migrator.timeout SET state = 'recalled' WHERE store_id = %s", [recalled.id]
+        )
+    age_hand_overs(rig)
+    others = foreign(rig, [*(4.0 + n / 50 for n in range(50)), *(86_400.0 + n for n in range(50))])
+    file = tmp_path / "evidence.jsonl"
+    found = verified(rig, "--scan", "--evidence", str(file), codes=[6])
+    assert found["counts"] == {
+        "rows_gone": 1,
+        "content_changed": 1,
+        "different_in_levels": 2,  # the body that changed in the ledger is another one, too
+        "missing_from_levels": 1,
+        "twice_in_levels": 1,
+        "in_both_places": 1,
+        "stray_in_levels": 1,
+    }
+    named = {(each["kind"], each["timeout_id"]) for each in found["discrepancies"]}
+    assert named == {
+        ("rows_gone", None),
+        ("content_changed", changed.id),
+        ("different_in_levels", changed.id),
+        ("different_in_levels", different.id),
+        ("missing_from_levels", removed.id),
+        ("twice_in_levels", doubled.id),
+        ("in_both_places", copied.id),
+        ("stray_in_levels", recalled.id),
+    }
+    assert found["verdict"] == "discrepant"
+    assert not [text for text in found["not_checked"] if "no counts yet" not in text]
+    assert sum(level["foreign"] for level in found["levels"]) > 50  # one is of the deleted row
+    lines = lines_of(file)
+    assert lines[0]["schema"] == "migrator/evidence/1"
+    verdicts = {line["timeout_id"]: line["verdict"] for line in lines[1:-1]}
+    assert len(verdicts) == len(lines) - 2 == 299
+    assert {key: word for key, word in verdicts.items() if word != "agrees"} == {
+        changed.id: "content_changed",
+        different.id: "different_in_levels",
+        removed.id: "missing_from_levels",
+        doubled.id: "twice_in_levels",
+        copied.id: "in_both_places",
+        recalled.id: "stray_in_levels",
+    }
+    assert found["evidence_sha256"] == lines[-1]["sha256"]
+    assert lines[-1]["totals"]["discrepancies"] == found["counts"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert SECRET not in file.read_text()
+    soon = dict(list(others.items())[:50])
+    late = lateness_s(rig, soon, seconds=20)
+    print(f"messages of others late: worst {max(late):.3f} s, earliest {min(late):.3f} s")
+    assert min(late) >= 0
+    assert max(late) < 2.0
+
+
+def test_an_interrupted_evidence_goes_on(rig: Rig, tmp_path: Path) -> None:
+    """Killed and called again, it is what an uninterrupted one is, apart from times."""
+    rig.prepare("Billing")
+    removed, changed, *_ = ours(rig, 300)
+    rig.migrate("--cutoff", "0s")
+    Levels(rig).take(removed)
+    with rig.sql() as connection:
+        connection.execute(
+            "UPDATE migrator.timeout SET headers = '{}' WHERE store_id = %s", [changed.id]
+        )
+    age_hand_overs(rig)
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    options = ("verify", "--scan", "--rate", "100", "--evidence", str(broken))
+    killed = rig.run(*options, fault="verify.page:2")
+    assert killed.returncode == -9
+    partial = tmp_path / "broken.jsonl.partial"
+    assert not broken.exists()
+    assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+    assert partial.read_bytes().count(b"\n") == 201
+    with partial.open("ab") as stream:
+        stream.write(b'{"id": 7, "endp')  # as if it had been killed within a line
+    other = rig.run("verify", "--evidence", str(broken))
+    assert other.returncode == 2
+    assert "was begun with scan True" in other.stderr
+    found = verified(rig, "--scan", "--evidence", str(broken), codes=[6])
+    expected = verified(rig, "--scan", "--evidence", str(whole), codes=[6])
+    assert found["counts"] == expected["counts"] == {"missing_from_levels": 1, "content_changed": 1}
+    assert found["rows_checked"] == expected["rows_checked"] == 300
+    assert _without_times(lines_of(broken)) == _without_times(lines_of(whole))
+    assert not partial.exists()
+
+
+def _without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    first, *timeouts, last = lines
+    totals = {
+        key: each
+        for key, each in last["totals"].items()
+        if key not in ("ended_at", "not_checked")  # the broker's counts come after some seconds
+    }
+    return [{key: each for key, each in first.items() if key != "taken_at"}, *timeouts, totals]
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(16, marks=pytest.mark.slow)])
+def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
+    """Whatever is claimed, handed over or delivered while it is verified, nothing looks wrong."""
+    rig.prepare("Billing")
+    process = rig.start(
+        *("run", "--endpoint", "Sales", "--cutoff", "0s"),
+        MIGRATOR_HANDOVER__BATCH_SIZE="50",
+        MIGRATOR_HANDOVER__SWEEP_INTERVAL="1s",
+    )
+    seen, stored = 0, 0
+    for turn in range(rounds):
+        ours(rig, 400 * rounds // 2, first=timedelta(seconds=2))
+        soon = [row(timedelta(seconds=n / 20)) for n in range(200)]
+        rig.insert(soon)
+        stored += 400 * rounds // 2 + len(soon)
+        options = ("--scan",) if turn % 2 == 0 else ()
+        found = verified(rig, *options)
+        print(turn, options, found["endpoints"], found["waiting"], found["not_checked"])
+        assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
+        if options:
+            seen += sum(level["ours"] for level in found["levels"])
+    deadline_s = time.monotonic() + 60
+    while rig.stored_ids() or set(rig.batch_states()) - {"handed_over"}:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    rig.stop(process)
+    found = verified(rig, "--scan")
+    assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
+    assert found["endpoints"][0]["handed_over"] == stored
+    assert seen > 0
+
+
+@pytest.mark.slow
+def test_sums_alone_tell_that_messages_are_gone(rig: Rig) -> None:
+    """Without looking at each, and without saying which."""
+    rig.prepare("Billing")
+    rows = ours(rig, 200)
+    rig.migrate("--cutoff", "0s")
+    found = verified(rig)
+    assert found["counts"] == {}
+    Levels(rig).take(*rows[:3])
+    found = verified(rig, codes=[6])
+    assert found["counts"] == {"too_few_in_levels": 1}
+    assert "hold 197 messages" in found["discrepancies"][0]["detail"]
+    assert any("only --scan" in text for text in found["not_checked"])
