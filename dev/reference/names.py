@@ -102,8 +102,9 @@ def quarantine_reasons() -> str:
         "“Then retry” means `migrator quarantine retry --reason CODE`, "
         "while `migrator run` works or before it does.",
         table(("code", "what it means", "what to do"), rows),
-        "To get at a row with SQL, `migrator rollback --endpoint NAME --yes` puts it back into "
-        "its table, with all other rows of that endpoint that were not handed over.",
+        "To get at a row with SQL, `migrator rollback --keep-handed-over --endpoint NAME --yes` "
+        "puts it back into its table, with all other rows of that endpoint that were not handed "
+        "over.",
     )
 
 

@@ -47,11 +47,11 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
     Reason.UNREADABLE_HEADERS: (
         "The headers are not a JSON object of texts.",
         "Look at them with `migrator quarantine show`; repair the row in the store after "
-        "`migrator rollback`, or leave it here.",
+        "`migrator rollback --keep-handed-over`, or leave it here.",
     ),
     Reason.NO_DESTINATION: (
         "Neither the destination column nor a header names a queue.",
-        "Give the row a destination in the store after `migrator rollback`.",
+        "Give the row a destination in the store after `migrator rollback --keep-handed-over`.",
     ),
     Reason.DESTINATION_UNKNOWN: (
         "The broker has no queue of that name.",
@@ -70,16 +70,18 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
     Reason.PROPERTY_TOO_LONG: (
         "A message id, type, correlation id, reply-to address or content type has more than the "
         "255 bytes that AMQP allows.",
-        "Shorten it in the stored headers after `migrator rollback`, or leave the row here.",
+        "Shorten it in the stored headers after `migrator rollback --keep-handed-over`, or leave "
+        "the row here.",
     ),
     Reason.HEADER_KEY_TOO_LONG: (
         "The name of a header has more than the 255 bytes that AMQP allows.",
-        "Rename or remove it in the stored headers after `migrator rollback`.",
+        "Rename or remove it in the stored headers after `migrator rollback --keep-handed-over`.",
     ),
     Reason.HEADERS_TOO_LARGE: (
         "All headers together leave no room in one AMQP frame for what the delays add; the "
         "receiver's connection would break.",
-        "Shorten the stored headers after `migrator rollback`; large values belong in the body.",
+        "Shorten the stored headers after `migrator rollback --keep-handed-over`; large values "
+        "belong in the body.",
     ),
     Reason.BODY_TOO_LARGE: (
         "The body is larger than `broker.max_message_bytes`.",
@@ -114,7 +116,7 @@ ROW_STATES: Final[Mapping[RowState, str]] = {
     RowState.QUARANTINED: "kept aside with a reason",
     RowState.DISPATCHED: "not used in this version",
     RowState.RELEASED: "back in the store, though its batch is not",
-    RowState.RECALLED: "not used in this version",
+    RowState.RECALLED: "handed over, and back in the store by `migrator rollback` or `recall`",
 }
 
 EVENTS: Final[Mapping[Event, str]] = {
