@@ -5,6 +5,7 @@ Nothing here decides anything about a message: counts lag and unacknowledged one
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ import httpx
 
 from migrator.broker.addresses import BrokerAddress
 from migrator.broker.connection import EntityAbsent, TlsFiles, tls_context
-from migrator.domain.levels import NodeAlarms, PolicyRule, QueueState
+from migrator.domain.decommission import Binding, Entity
+from migrator.domain.levels import Kind, NodeAlarms, PolicyRule, QueueState
 from migrator.domain.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.ports import Room
@@ -163,20 +165,31 @@ class ManagementApi:
 
     def queues(self, pattern: str) -> Iterator[QueueState]:
         """Yield the queues of the virtual host whose name matches the regular expression."""
-        for page in range(1, _MAX_PAGES + 1):
-            found = _mapping(
-                self._get(
-                    f"queues/{self._vhost}",
-                    page=str(page),
-                    page_size=str(_PAGE),
-                    name=pattern,
-                    use_regex="true",
-                    columns=_QUEUE_COLUMNS,
-                )
-            )
-            yield from (_queue_state(row) for row in _rows(found.get("items")))
-            if page >= int(found.get("page_count") or 0):
-                return
+        for row in self._pages(f"queues/{self._vhost}", pattern, _QUEUE_COLUMNS):
+            yield _queue_state(row)
+
+    def exchanges(self, pattern: str) -> Iterator[str]:
+        """Yield the exchanges of the virtual host whose name matches the regular expression."""
+        for row in self._pages(f"exchanges/{self._vhost}", pattern, "name"):
+            yield str(row["name"])
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the names of the connections that programs of ours have to the virtual host."""
+        found = _rows(self._get(f"vhosts/{self._vhost}/connections"))
+        told = [_mapping(row.get("client_properties")) for row in found]
+        return tuple(
+            str(row.get("connection_name")) for row in told if row.get("product") == "migrator"
+        )
+
+    def bindings_at(self, entity: Entity) -> tuple[Binding, ...]:
+        """Return all bindings from and to an entity, without those of the default exchange."""
+        path = f"{entity.kind}s/{self._vhost}/{quote(entity.name, safe='')}/bindings"
+        ends = ("",) if entity.kind is Kind.QUEUE else ("/source", "/destination")
+        found: list[Mapping[str, Any]] = []
+        for end in ends:
+            with contextlib.suppress(EntityAbsent):
+                found += _rows(self._get(path + end))
+        return tuple(_binding(row) for row in found if row["source"])
 
     def bindings_from(self, exchange: str) -> tuple[BindingSpec, ...]:
         """Return the bindings that start at an exchange; empty when it does not exist."""
@@ -194,6 +207,22 @@ class ManagementApi:
             )
             for row in _rows(found)
         )
+
+    def _pages(self, path: str, pattern: str, columns: str) -> Iterator[Mapping[str, Any]]:
+        for page in range(1, _MAX_PAGES + 1):
+            found = _mapping(
+                self._get(
+                    path,
+                    page=str(page),
+                    page_size=str(_PAGE),
+                    name=pattern,
+                    use_regex="true",
+                    columns=columns,
+                )
+            )
+            yield from _rows(found.get("items"))
+            if page >= int(found.get("page_count") or 0):
+                return
 
     # ── one request ─────────────────────────────────────────────────────────────────────────
 
@@ -237,6 +266,15 @@ def _mapping(found: Any) -> Mapping[str, Any]:
 
 def _rows(found: Any) -> list[Mapping[str, Any]]:
     return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _binding(row: Mapping[str, Any]) -> Binding:
+    return Binding(
+        source=str(row["source"]),
+        target=Entity(kind=Kind(row["destination_type"]), name=str(row["destination"])),
+        key=str(row["routing_key"]),
+        arguments=_mapping(row.get("arguments")),
+    )
 
 
 def _queue_state(row: Mapping[str, Any]) -> QueueState:

@@ -1,0 +1,113 @@
+"""The end of a legacy table: is it empty, what SQL ends it, and ending it.
+
+Rules of this file: the SQL that is run is the SQL that was shown; a table is dropped only in the
+transaction that has locked it and seen it empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, func, inspect, select, text
+from sqlalchemy.sql.compiler import IdentifierPreparer
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import translating
+from migrator.domain.timeouts import EndpointName
+from migrator.errors import StoreError
+from migrator.ports.decommission import Statement
+from migrator.stores.legacy_table import LegacyTable, parse_source
+from migrator.stores.sql_persistence import SqlStore
+
+_ARCHIVED: Final = "_decommissioned"
+_NAME_BYTES: Final = 63
+"""PostgreSQL cuts longer names, and says so only in a notice."""
+
+
+class SqlDecommissionStore:
+    """Implements ``ports.decommission.DecommissionStore``."""
+
+    def __init__(self, engine: Engine, store: SqlStore) -> None:
+        """Look at the tables of *store*, in the database of *engine*."""
+        self._engine = engine
+        self._store = store
+        # the engine's own preparer doubles percent signs, for a driver and not for a reader
+        dialect: Any = type(engine.dialect)
+        self._preparer: IdentifierPreparer = dialect(paramstyle="named").identifier_preparer
+
+    def rows(self, source: str) -> int | None:
+        """Return how many rows there are; see ``ports.decommission.DecommissionStore``."""
+        doing = f"counting the rows of {source}"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            return self._rows(connection, source)
+
+    def others_with_rows(self, source: str) -> Sequence[EndpointName]:
+        """Return the other endpoints with rows; see ``ports.decommission.DecommissionStore``."""
+        others = [each for each in self._store.endpoints() if each.source != source]
+        doing = "looking into other timeouts tables"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            return [
+                each.name
+                for each in others
+                if not _is_empty(connection, self._store.legacy_table(each.source))
+            ]
+
+    def statements(self, source: str) -> Sequence[Statement]:
+        """Return what archives and what drops; see ``ports.decommission.DecommissionStore``."""
+        doing = f"looking for {source}"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            if not _exists(connection, source):
+                return ()
+        archived = self._preparer.quote(_archive_name(parse_source(source)[1]))
+        return (
+            Statement(
+                purpose="archive", sql=f"ALTER TABLE {self._name(source)} RENAME TO {archived}"
+            ),
+            Statement(purpose="drop", sql=self._drop_sql(source)),
+        )
+
+    def drop(self, source: str) -> int:
+        """Drop the table if it is empty; see ``ports.decommission.DecommissionStore``."""
+        doing = f"dropping {source}"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            if not _exists(connection, source):
+                return 0
+            if connection.dialect.name == "postgresql":  # on SQLite, a writer is alone anyhow
+                _run(connection, f"LOCK TABLE {self._name(source)} IN ACCESS EXCLUSIVE MODE")
+            rows = self._rows(connection, source) or 0
+            if not rows:
+                _run(connection, self._drop_sql(source))
+            return rows
+
+    def _rows(self, connection: Connection, source: str) -> int | None:
+        if not _exists(connection, source):
+            return None
+        table = self._store.legacy_table(source).table
+        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+
+    def _drop_sql(self, source: str) -> str:
+        return f"DROP TABLE {self._name(source)}"
+
+    def _name(self, source: str) -> str:
+        schema, name = parse_source(source)
+        quoted = self._preparer.quote(name)
+        return quoted if schema is None else f"{self._preparer.quote_schema(schema)}.{quoted}"
+
+
+def _exists(connection: Connection, source: str) -> bool:
+    schema, name = parse_source(source)
+    return inspect(connection).has_table(name, schema=schema)
+
+
+def _is_empty(connection: Connection, legacy: LegacyTable) -> bool:
+    return connection.execute(select(legacy.table.c.Id).limit(1)).first() is None
+
+
+def _run(connection: Connection, statement: str) -> None:
+    connection.execute(text(statement.replace(":", r"\:")))
+
+
+def _archive_name(table: str) -> str:
+    room = _NAME_BYTES - len(_ARCHIVED.encode())
+    return table.encode()[:room].decode(errors="ignore") + _ARCHIVED
