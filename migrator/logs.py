@@ -50,6 +50,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "message_failed": "a message can not be dealt with; it goes to the error queue",
     "message_retried": "a message failed; it comes back from a retry queue after a while",
     "messages_taken_in": "messages of a .Timeouts queue were stored, passed on or cleared (debug)",
+    "notify_failed": "the service manager could not be told how this process is; work goes on",
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",
     "preflight_finding": "a check found something to know, or could not look",
     "renew_failed": "a lease could not be renewed this time; it is tried again",
@@ -59,6 +60,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "surrender_failed": "a lease could not be given back; it expires by itself",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
+    "worker_hangs": "a thread does not go on; the service manager gets no sign of life any more",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
 

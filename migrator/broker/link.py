@@ -6,7 +6,7 @@ The link dies as a whole when either connection does; whoever works with it open
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,7 +42,14 @@ class LinkSettings:
     """Publish by our own entry exchanges, where the broker user may declare and bind them."""
 
 
-def open_link(settings: LinkSettings, *, lane: Lane, owner: str, prefetch: int) -> RabbitLink:
+def open_link(
+    settings: LinkSettings,
+    *,
+    lane: Lane,
+    owner: str,
+    prefetch: int,
+    beat: Callable[[], None] = lambda: None,
+) -> RabbitLink:
     """Return a link for *lane*, ready to publish.
 
     Args:
@@ -51,13 +58,14 @@ def open_link(settings: LinkSettings, *, lane: Lane, owner: str, prefetch: int) 
         owner: Who we are, for the broker's list of connections.
         prefetch: Rows that may be held in staging; at least those of the largest open batch
             with its receipt.
+        beat: Called while the broker is waited for, many times a second; never raises.
 
     Raises:
         AccessRefused: User, password, virtual host, or a permission that is needed.
         TargetUnavailable: Nobody answers.
         TargetError: The delay levels do not exist.
     """
-    pump = Pump()
+    pump = Pump(beat)
     try:
         wire = Wire(pump, settings.connection, f"migrator {owner} lane {lane} publish")
         exchanges = _entries(settings) if settings.use_entries else None

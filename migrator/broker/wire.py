@@ -82,8 +82,9 @@ class _ReadingConnection(_Connection):
 class Pump:
     """Runs what happens on the connections of one lane, while somebody waits for it."""
 
-    def __init__(self) -> None:
-        """Make a loop without connections."""
+    def __init__(self, beat: Callable[[], None] = lambda: None) -> None:
+        """Make a loop without connections; *beat* is called at every step, as a sign of life."""
+        self._beat = beat
         self._loop: Any = IOLoop()
         self._loop.activate_poller()
         self._failure: TargetError | None = None
@@ -130,6 +131,7 @@ class Pump:
 
     def step(self, wait_s: float) -> None:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
+        self._beat()
         if self._is_closed:
             return
         bound = self._loop.call_later(wait_s, _nothing)

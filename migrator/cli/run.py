@@ -121,7 +121,7 @@ def _migrate(app: App, names: Sequence[str], *, once: bool) -> ExitCode:
     app.broker_facts.server()
     _preflight(app, names)
     with _watching(app) as watch:
-        return launch(app, endpoints, once=once, watch=watch)
+        return launch(app, endpoints, once=once, watch=watch, describe=lambda: _progress_line(app))
 
 
 def _preflight(app: App, names: Sequence[str]) -> None:

@@ -101,6 +101,7 @@ class DispatcherThread(WorkerThread):
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():
+            self.beat()
             try:
                 with self._the_lane() as held:
                     if held is None or self._work(held):
@@ -141,6 +142,7 @@ class DispatcherThread(WorkerThread):
         return True
 
     def _one_session(self, held: HeldLease) -> None:
+        held.beat = self.beat
         opened = self._open_session(held)
         session = opened.session
         held.doing = lambda: session.doing
@@ -157,6 +159,7 @@ class DispatcherThread(WorkerThread):
 
     def _is_done(self, session: DispatcherSession) -> bool:
         """Do one turn; return whether it was the last."""
+        self.beat()
         finishing = self._stop.draining.is_set() or self._finishes_only
         is_busy = session.turn(may_take=not finishing)
         if session.problem is not None:
@@ -181,6 +184,7 @@ class DispatcherThread(WorkerThread):
 
     def _acquired(self, lane: Lane) -> HeldLease | None:
         while not self._stop.draining.is_set():
+            self.beat()
             owner = self._leases.owner_of(lane)
             if owner is not None and self._is_surely_dead(owner):
                 self._leases.evict(lane, owner)
@@ -228,6 +232,7 @@ class DispatcherThread(WorkerThread):
 
     def _may_go_on(self, exc: MigratorError) -> bool:
         """Wait a little after a failure that ended the session; False: give up."""
+        self.beat()
         if not self._tolerates(exc):
             return False
         backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)

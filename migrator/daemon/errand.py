@@ -6,11 +6,14 @@ jobs return at once, and workers have better things to do.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from migrator.errors import Interrupted
+
+_log = logging.getLogger(__name__)
 
 _LAST_WAIT_S: Final = 2.0
 """Whoever answers nothing may hold the thread for longer; then it is left behind."""
@@ -20,7 +23,8 @@ class Errand:
     """Runs one call at a time on a thread of its own."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
-        """Prepare a thread that calls *work*, which never raises, each time it is asked to."""
+        """Prepare a thread that calls *work* each time it is asked to."""
+        self.name = name
         self._work = work
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -61,5 +65,9 @@ class Errand:
                 return
             self._is_busy = True
             self._asked.clear()
-            self._work()
-            self._is_busy = False
+            try:
+                self._work()
+            except Exception:  # a bug in what is done by the way must not end it for good
+                _log.exception("an errand failed", extra={"action": "job_failed", "job": self.name})
+            finally:
+                self._is_busy = False

@@ -89,6 +89,7 @@ class LaneThread(WorkerThread):
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():
+            self.beat()
             try:
                 with self._a_lane() as held:
                     if self._work(held) and self._once:
@@ -132,6 +133,7 @@ class LaneThread(WorkerThread):
 
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
         while not self._stop.at_once.is_set():
+            self.beat()
             held.check()
             draining = self._stop.draining.is_set()
             did_something = session.turn(may_claim=not draining)
@@ -168,6 +170,7 @@ class LaneThread(WorkerThread):
         """Idle until the schedule says so, or by our own clock when the schedule's was changed."""
         ends_s = time.monotonic() + _LONGEST_REST_S
         while not (self.wake.is_set() or self._stop.draining.is_set()):
+            self.beat()
             held.check()
             session.idle(_IDLE_SLICE_S)
             if time.monotonic() > ends_s:
@@ -190,6 +193,7 @@ class LaneThread(WorkerThread):
 
     def _take_first_free(self) -> HeldLease:
         while True:
+            self.beat()
             self._wait_for_recall()
             for lane in range(RECALL_LANE):
                 held = self._take([Lane(lane)])
@@ -206,6 +210,7 @@ class LaneThread(WorkerThread):
         """
         is_told = False
         while (owner := self._leases.owner_of(RECALL_LANE)) is not None:
+            self.beat()
             if self._is_surely_dead(owner):
                 self._leases.evict(RECALL_LANE, owner)
             elif not is_told:
@@ -235,6 +240,7 @@ class LaneThread(WorkerThread):
         """
         adopted = False
         for lane in self._orphans():
+            self.beat()
             held = self._take([lane])
             if held is None:
                 continue
@@ -263,11 +269,13 @@ class LaneThread(WorkerThread):
         try:
             opened.session.recover()
             while opened.session.turn(may_claim=False) and not self._stop.at_once.is_set():
+                self.beat()
                 held.check()
         finally:
             opened.close()
 
     def _open(self, held: HeldLease) -> OpenedLane:
+        held.beat = self.beat
         opened = self._open_lane(held)
         held.doing = opened.doing
         return opened
@@ -279,6 +287,7 @@ class LaneThread(WorkerThread):
 
     def _may_go_on(self, exc: MigratorError) -> bool:
         """Wait a little after a failure; with ``once``, give up when patience is over."""
+        self.beat()
         now_s = time.monotonic()
         if not self._failures:
             self._failing_since_s = now_s

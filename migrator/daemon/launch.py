@@ -9,17 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 
-from migrator.broker import canary as probes
 from migrator.config.models import OnCritical
-from migrator.daemon.canary import Canary
 from migrator.daemon.dispatchers import DispatcherThread, Outage
-from migrator.daemon.jobs import Job
 from migrator.daemon.lanes import LaneThread, OpenedLane
 from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.notify import ServiceManager
 from migrator.daemon.owner import current_owner, is_surely_dead
+from migrator.daemon.schedule import schedule
 from migrator.daemon.service import Service
+from migrator.daemon.supervision import Supervision
 from migrator.daemon.worker import Stop, WorkerThread
-from migrator.domain.canary import Flight, probe_delay_s
 from migrator.domain.timeouts import RunId
 from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.session import DispatcherSession
@@ -34,8 +33,6 @@ _SWITCH_S = 0.001
 converts the next batch is busy; measured in benchmarks/handover.py."""
 _GC_THRESHOLDS = (20_000, 20, 20)
 """Rows make no cycles; looking for some every 700 values is in vain."""
-_CANARY_PATIENCE_S = 10.0
-"""So much later than what is warned of, a probe counts as lost."""
 PATIENCE_S = 90.0
 """``--once`` gives up after failing for so long without progress; a daemon never does."""
 
@@ -46,9 +43,12 @@ def run(
     *,
     once: bool,
     watch: Callable[[], None],
+    describe: Callable[[], str],
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
+    *watch* is called a few times a second, by the main thread; *describe* says in a line how far
+    everything is, and may take its time.
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
     """
@@ -68,8 +68,9 @@ def run(
             *_lanes(app, runs, keeper, stop, pools, once=once),
             *_dispatchers(app, runs, keeper, stop, pools, once=once),
         ]
-        jobs = [_sweep(app, workers), *(() if once else _canary(app, pools))]
-        return service.run(runs, workers, jobs=jobs, watch=watch)
+        supervision = Supervision(ServiceManager(), workers, stop)
+        jobs = schedule(app, workers, supervision, describe=describe, ends=pools, once=once)
+        return service.run(runs, workers, jobs=jobs, supervision=supervision, watch=watch)
 
 
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
@@ -126,28 +127,6 @@ def _dispatchers(
     ]
 
 
-def _sweep(app: App, workers: Sequence[WorkerThread]) -> Job:
-    """Return the job that has idle workers look for new rows."""
-
-    def sweep() -> bool:
-        for worker in workers:
-            worker.wake.set()
-        return True
-
-    return Job(name="sweep", every=app.plan.sweep_every, do=sweep)
-
-
-def _canary(app: App, ends: ExitStack) -> Sequence[Job]:
-    """Return the job that sends probes; none unless it is wanted."""
-    given = app.settings.canary
-    if given.every is None:
-        return ()
-    errand = Canary(_Flights(app), runs=app.runs, warn_after=given.warn_after).errand
-    ends.callback(errand.end)
-    errand.start()
-    return [Job(name="canary", every=given.every, do=errand.ask)]
-
-
 def _tune_interpreter() -> None:
     """Fit the interpreter to a few threads and many short-lived values (a tenth of the speed)."""
     sys.setswitchinterval(_SWITCH_S)
@@ -163,33 +142,6 @@ class _OneByOne:
 
     def start(self, work: Callable[[], T]) -> Future[T]:
         return self._pool.submit(work)
-
-
-class _Flights:
-    """Probes of the canary, as the settings want them."""
-
-    def __init__(self, app: App) -> None:
-        given = app.settings.canary
-        self._app = app
-        self._levels = given.probed_levels
-        away_s = probe_delay_s(self._levels[-1]) + given.warn_after.total_seconds()
-        self._patience_s = away_s + _CANARY_PATIENCE_S
-
-    def fly(self, guard: Callable[[], None]) -> Flight:
-        """Send probes, wait for them; see ``broker.canary.fly``."""
-        app = self._app
-        return probes.fly(
-            app.connection,
-            app.plan.delays,
-            self._levels,
-            patience_s=self._patience_s,
-            find_bindings=app.management.bindings_from if app.management else None,
-            guard=guard,
-        )
-
-    def are_back(self, flight: Flight) -> bool:
-        """Return whether lost probes came in after all; see ``broker.canary.are_back``."""
-        return probes.are_back(self._app.connection, flight)
 
 
 class _LaneOpener:
@@ -225,10 +177,11 @@ class _LaneOpener:
 
     def __call__(self, held: HeldLease) -> OpenedLane:
         def guard() -> None:
+            held.beat()
             self._stop.check()
             held.check()
 
-        link = self._app.open_link(held.lease)
+        link = self._app.open_link(held.lease, held.beat)
         self._parts.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
             self._parts,
@@ -278,6 +231,7 @@ class _DispatcherOpener:
 
     def __call__(self, held: HeldLease) -> _OpenedDispatcher:
         def guard() -> None:
+            held.beat()
             self._stop.check()
             held.check()
 

@@ -26,6 +26,8 @@ class HeldLease:
         self.doing = doing
         self.valid_until_s = valid_until_s
         self.is_lost = False
+        self.beat: Callable[[], None] = lambda: None
+        """Called by whatever works or waits for the lane: a sign of life of its thread."""
 
     def check(self) -> None:
         """Return if the lane is still ours.

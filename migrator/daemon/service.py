@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from migrator.daemon.jobs import Job, scheduled
 from migrator.daemon.leases import LeaseKeeper
+from migrator.daemon.supervision import Supervision
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode, MigratorError
@@ -18,7 +19,6 @@ from migrator.ports import Runs, StoreEndpoint
 
 _log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S: Final = 0.25
 _RUN_STATUS: Final = {
     ExitCode.DONE: "done",
     ExitCode.QUARANTINED: "done",
@@ -62,7 +62,8 @@ class Service:
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
         workers: Sequence[WorkerThread],
         *,
-        jobs: Sequence[Job] = (),
+        jobs: Sequence[Job],
+        supervision: Supervision,
         watch: Callable[[], None] = lambda: None,
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code.
@@ -71,17 +72,22 @@ class Service:
             endpoints: Each with the run that was begun for it.
             workers: Prepared, not started.
             jobs: What happens at intervals meanwhile.
+            supervision: Is told how the workers are, and tells the service manager.
             watch: Called a few times a second by the main thread, to show progress.
         """
         with self._signals(), scheduled(jobs):
             self._keeper.start()
             for worker in workers:
                 worker.start()
+            supervision.begin()
+            pause_s = supervision.look_every_s / len(workers)
             try:
-                while not all([worker.join(_LOOK_EVERY_S / len(workers)) for worker in workers]):
+                while not all([worker.join(pause_s) for worker in workers]):
+                    supervision.look()
                     watch()
             finally:
                 self._keeper.stop()
+        supervision.end()
         watch()
         code = self._exit_code([endpoint for endpoint, _ in endpoints], workers)
         self._end_runs(endpoints, code)

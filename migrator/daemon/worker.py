@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,18 +43,30 @@ class WorkerThread:
         self, name: str, *, stop: Stop, crash_action: str, facts: Mapping[str, str]
     ) -> None:
         """Prepare a thread called *name*; a crash is logged as *crash_action*, with *facts*."""
+        self.name = name
         self.failure: MigratorError | None = None
         """Why the thread ended early; None when it ended well."""
         self.crash: BaseException | None = None
         self.wake = threading.Event()
         """Set by the schedule: look for work now."""
         self._stop = stop
+        self._beat_s = 0.0
         self._crash_facts = {"action": crash_action, **facts}
         self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
 
     def start(self) -> None:
         """Let the thread run."""
+        self.beat()
         self._thread.start()
+
+    def beat(self) -> None:
+        """Note that the thread's loop goes on; waiting for work is going on, too."""
+        self._beat_s = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Since when the loop did not go on, in seconds; 0 before it starts and after its end."""
+        return time.monotonic() - self._beat_s if self._thread.is_alive() else 0.0
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it ended."""

@@ -291,7 +291,7 @@ class App:
             rules=self.rules,
         )
 
-    def open_link(self, lease: Lease) -> Link:
+    def open_link(self, lease: Lease, beat: Callable[[], None]) -> Link:
         """Connect to the broker for the lane of *lease*; see ``broker.link.open_link``."""
         given = self.settings.handover
         settings = LinkSettings(
@@ -306,7 +306,7 @@ class App:
             use_entries=given.use_entries,
         )
         owner = lease.owner.split("/")[0]
-        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH)
+        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, beat=beat)
 
     def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
         """Return the staged hand-over of one lane over one link."""

@@ -21,6 +21,8 @@ class Launched:
     def __init__(self, code: ExitCode = ExitCode.DONE) -> None:
         self.code = code
         self.calls: list[tuple[list[str], bool]] = []
+        self.wants_status = False
+        self.status = ""
 
     def __call__(
         self,
@@ -29,8 +31,11 @@ class Launched:
         *,
         once: bool,
         watch: Callable[[], None],
+        describe: Callable[[], str],
     ) -> ExitCode:
         """Watch twice, and end as told."""
+        if self.wants_status:
+            self.status = describe()
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
         watch()
         watch()
@@ -132,6 +137,13 @@ def test_a_dry_run_is_a_preview(program: Program, launched: Launched) -> None:
     document = program("run", "--endpoint", "Sales", "--dry-run", "--json").document
     assert document["schema"] == "migrator/preview/1"
     assert launched.calls == []
+
+
+def test_the_service_manager_is_told_the_counts(program: Program, launched: Launched) -> None:
+    """In the words that a terminal shows."""
+    launched.wants_status = True
+    program("run", "--endpoint", "Sales")
+    assert launched.status == "0 handed over, 0 in flight, 0 in quarantine; idle"
 
 
 def test_progress_is_shown_on_a_terminal(

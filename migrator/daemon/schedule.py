@@ -1,0 +1,94 @@
+"""Which jobs a running service has, from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Final
+
+from migrator.broker import canary as probes
+from migrator.daemon.canary import Canary
+from migrator.daemon.errand import Errand
+from migrator.daemon.jobs import Job
+from migrator.daemon.supervision import Supervision
+from migrator.daemon.worker import WorkerThread
+from migrator.domain.canary import Flight, probe_delay_s
+from migrator.wiring import App
+
+_STATUS_EVERY: Final = timedelta(seconds=10)
+_CANARY_PATIENCE_S: Final = 10.0
+"""So much later than what is warned of, a probe counts as lost."""
+
+
+def schedule(
+    app: App,
+    workers: Sequence[WorkerThread],
+    supervision: Supervision,
+    *,
+    describe: Callable[[], str],
+    ends: ExitStack,
+    once: bool,
+) -> Sequence[Job]:
+    """Return the jobs; the threads some of them need are started, and ended by *ends*."""
+    jobs = [_sweep(app, workers)]
+    errands = [*_status(supervision, describe), *(() if once else _canary(app))]
+    for errand, every in errands:
+        ends.callback(errand.end)
+        errand.start()
+        jobs.append(Job(name=errand.name, every=every, do=errand.ask))
+    return jobs
+
+
+def _sweep(app: App, workers: Sequence[WorkerThread]) -> Job:
+    """Return the job that has idle workers look for new rows."""
+
+    def sweep() -> bool:
+        for worker in workers:
+            worker.wake.set()
+        return True
+
+    return Job(name="sweep", every=app.plan.sweep_every, do=sweep)
+
+
+def _status(
+    supervision: Supervision, describe: Callable[[], str]
+) -> Iterator[tuple[Errand, timedelta]]:
+    """Yield what tells the service manager how far everything is; nothing without one."""
+    if supervision.wants_status:
+        yield Errand("status", lambda: supervision.status(describe())), _STATUS_EVERY
+
+
+def _canary(app: App) -> Iterator[tuple[Errand, timedelta]]:
+    """Yield what sends probes; nothing unless it is wanted."""
+    given = app.settings.canary
+    if given.every is not None:
+        canary = Canary(_Flights(app), runs=app.runs, warn_after=given.warn_after)
+        yield canary.errand, given.every
+
+
+class _Flights:
+    """Probes of the canary, as the settings want them."""
+
+    def __init__(self, app: App) -> None:
+        given = app.settings.canary
+        self._app = app
+        self._levels = given.probed_levels
+        away_s = probe_delay_s(self._levels[-1]) + given.warn_after.total_seconds()
+        self._patience_s = away_s + _CANARY_PATIENCE_S
+
+    def fly(self, guard: Callable[[], None]) -> Flight:
+        """Send probes, wait for them; see ``broker.canary.fly``."""
+        app = self._app
+        return probes.fly(
+            app.connection,
+            app.plan.delays,
+            self._levels,
+            patience_s=self._patience_s,
+            find_bindings=app.management.bindings_from if app.management else None,
+            guard=guard,
+        )
+
+    def are_back(self, flight: Flight) -> bool:
+        """Return whether lost probes came in after all; see ``broker.canary.are_back``."""
+        return probes.are_back(self._app.connection, flight)

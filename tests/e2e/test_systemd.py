@@ -1,0 +1,128 @@
+"""As a systemd service: the units pass systemd's own checks, and the daemon keeps its protocol."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dev.servers import wait_until
+from tests.e2e.rig import Rig
+from tests.support.service_manager import ServiceManager
+
+UNITS = Path(__file__).parents[2] / "systemd"
+NAMES = ("migrator.service", "migrator@.service")
+MOST_EXPOSURE = 1.5
+PROGRAM = "/opt/migrator/bin/migrator"
+INTERVAL_S = 1.0
+
+
+def analyzed(*args: str | Path) -> str:
+    """Return all that systemd-analyze says; skip where it is not installed."""
+    return said("systemd-analyze", *args)
+
+
+def said(tool: str, *args: str | Path) -> str:
+    """Return all that *tool* says, and demand that it is content."""
+    path = shutil.which(tool)
+    if path is None:
+        pytest.skip(f"{tool} is not installed (Debian package systemd)")
+    command: Sequence[str | Path] = [path, *args]
+    environment = {**os.environ, "SYSTEMD_COLORS": "0", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with the units, and a program that is there."""
+    for name in NAMES:
+        text = (UNITS / name).read_text(encoding="utf-8")
+        assert text.count(PROGRAM) == 1
+        (tmp_path / name).write_text(text.replace(PROGRAM, sys.executable), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unit_is_verified_without_a_word(installed: Path, name: str) -> None:
+    """Unknown or misspelt settings would be named; an instance is made of a template."""
+    assert analyzed("verify", installed / name) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_unit_exposes_little(name: str) -> None:
+    """By systemd's own measure; each setting that lowers it is in the unit."""
+    found = analyzed("security", "--offline=yes", "--no-pager", UNITS / name)
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", found)
+    assert exposure is not None, found
+    print(f"{name}: {exposure[1]}")
+    assert float(exposure[1]) <= MOST_EXPOSURE
+
+
+def test_both_units_differ_in_nothing_but_the_endpoint() -> None:
+    """What is learnt for the one holds for the other."""
+    one, each = (
+        [
+            line.replace(" of %I", "").replace(" --endpoint %I", "")
+            for line in (UNITS / name).read_text(encoding="utf-8").splitlines()
+            if not line.startswith("#")
+        ]
+        for name in NAMES
+    )
+    assert one == each
+    assert "ProcSubset=pid" not in one  # leases need the boot's id from /proc/sys
+
+
+def test_the_user_and_the_folder_are_made(tmp_path: Path) -> None:
+    """By sysusers and tmpfiles, in a root of our own."""
+    (tmp_path / "etc").mkdir()
+    said("systemd-sysusers", f"--root={tmp_path}", UNITS / "sysusers.d" / "migrator.conf")
+    users = (tmp_path / "etc" / "passwd").read_text(encoding="utf-8")
+    assert re.search(r"^migrator:.*:/usr/sbin/nologin$", users, re.MULTILINE)
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a folder to root")
+    tmpfiles = UNITS / "tmpfiles.d" / "migrator.conf"
+    secret = tmp_path / "etc" / "migrator" / "store-url"
+    for _ in range(2):  # the second time, there is a secret with too many readers
+        said("systemd-tmpfiles", f"--root={tmp_path}", "--create", tmpfiles)
+        assert secret.parent.stat().st_mode & 0o777 == 0o750
+        secret.touch(mode=0o644)
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
+    """READY after every check only; no sign of life while a lane hangs; STOPPING at the end."""
+    rig.prepare()
+    with ServiceManager(tmp_path / "notify") as manager, ServiceManager(tmp_path / "no") as other:
+        watchdog = {"WATCHDOG_USEC": str(int(INTERVAL_S * 1e6))}
+        refused = rig.start(
+            *("run", "--endpoint", "Sales", "--delays", "v1"), NOTIFY_SOCKET=other.address
+        )  # whose levels are missing
+        process = rig.start(
+            *("run", "--endpoint", "Sales"), NOTIFY_SOCKET=manager.address, **watchdog
+        )
+        assert rig.finish(refused).returncode == 3
+        assert other.heard == []
+        wait_until(lambda: bool(manager.times_s("WATCHDOG=1")), seconds=20, what="a sign of life")
+        assert manager.messages()[:2] == ["READY=1", "STATUS=working"]
+        with rig.sql() as connection, connection.transaction():
+            connection.execute('LOCK TABLE "Sales_TimeoutData" IN ACCESS EXCLUSIVE MODE')
+            hung_s = time.monotonic()  # within a second the lane asks for rows, and waits
+            time.sleep(1 + 2.5 * INTERVAL_S)
+            last_s = manager.times_s("WATCHDOG=1")[-1]
+        print(f"the last sign of life came {last_s - hung_s:.1f} s after the table was locked")
+        assert last_s - hung_s < INTERVAL_S + 1.5
+        wait_until(
+            lambda: manager.times_s("WATCHDOG=1")[-1] > last_s, seconds=10, what="signs again"
+        )
+        log = rig.stop(process)
+    assert "worker_hangs" in log
+    assert manager.messages("STOPPING") == ["STOPPING=1"]
