@@ -63,11 +63,15 @@ class EvidenceFile:
         self._path = path
         self.partial = path.with_name(path.name + ".partial")
         self._copy = path.with_name(path.name + ".amended")
-        self._stream = _opened(self.partial)
-        self._copy.unlink(missing_ok=True)
         self._hash = hashlib.sha256()
         self._verdicts: Counter[str] = Counter()
-        self._begin(first)
+        self._stream = _opened(self.partial)
+        try:
+            self._copy.unlink(missing_ok=True)
+            self._begin(first)
+        except BaseException:
+            self.close()
+            raise
 
     # ── the port ────────────────────────────────────────────────────────────────────────────
 
@@ -96,8 +100,7 @@ class EvidenceFile:
 
     def amend(self, changes: Mapping[int, Line]) -> None:
         """Replace lines, all or none; see ``ports.evidence``."""
-        with _explained(self._path):
-            old = self._stream
+        with _explained(self._path), self._stream as old:
             old.seek(0)
             self._stream = _opened(self._copy)
             self._hash, self._verdicts = hashlib.sha256(), Counter()
@@ -109,7 +112,6 @@ class EvidenceFile:
                 self._stream.write(build_line(line))
             self._sync()
             self._copy.replace(self.partial)
-            old.close()
 
     # ── its life ────────────────────────────────────────────────────────────────────────────
 

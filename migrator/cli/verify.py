@@ -140,13 +140,11 @@ def _verified(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verifi
         "scan": plan.is_scan,
         "endpoints": sorted(plan.endpoints),
     }
-    with (
-        nullcontext() if evidence is None else open_evidence(evidence, about) as file,
-        _progress() as progress,
-    ):
-        verifier = VerificationWiring(app).new_verifier(plan, evidence=file, progress=progress)
+    with nullcontext() if evidence is None else open_evidence(evidence, about) as file:
         try:
-            found = verifier.run()
+            with _progress() as progress:
+                wiring = VerificationWiring(app)
+                found = wiring.new_verifier(plan, evidence=file, progress=progress).run()
         except BaseException:
             _say_interrupted(file)
             raise

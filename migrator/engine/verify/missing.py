@@ -104,7 +104,7 @@ class MissingLook:
                     found is not None
                     and found.id == line.id
                     and found.state == BatchState.HANDED_OVER
-                    and line.due_at > now + SLACK
+                    and found.due_at > now + SLACK
                 ):
                     yield line
 

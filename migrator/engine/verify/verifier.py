@@ -121,10 +121,8 @@ class Verifier:
             for each in found:
                 if _is_unexplained(each, gaps):
                     self._findings.add(
-                        Discrepancy.ROWS_GONE
-                        if each.unaccounted > 0
-                        else Discrepancy.ROWS_TOO_MANY,
-                        f"{abs(each.unaccounted)} rows of {each.claimed} claimed",
+                        _gone_or_too_many(is_gone=each.unaccounted > 0),
+                        f"{abs(each.unaccounted)} rows, of {each.claimed} that were claimed",
                         endpoint=each.endpoint,
                     )
         return found
