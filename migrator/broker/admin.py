@@ -111,9 +111,9 @@ class AdminSession:
         """
         self._do(lambda channel: channel.queue_delete(name, if_unused=if_unused, if_empty=if_empty))
 
-    def delete_exchange(self, name: str) -> None:
-        """Delete an exchange from which nothing is bound; repeating is harmless."""
-        self._do(lambda channel: channel.exchange_delete(name, if_unused=True))
+    def delete_exchange(self, name: str, *, if_unused: bool = True) -> None:
+        """Delete an exchange, unless something is bound from it; repeating is harmless."""
+        self._do(lambda channel: channel.exchange_delete(name, if_unused=if_unused))
 
     def queue(self, name: str) -> QueueFacts | None:
         """Return what is known about a queue, or None when it does not exist; creates nothing."""

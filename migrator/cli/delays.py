@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from migrator.broker.topology import create_delays
-from migrator.cli import canary, relocation, verification
+from migrator.cli import canary, relocation, removal, verification
 from migrator.cli.ladder import ladder_document, ladder_table
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
@@ -79,3 +79,4 @@ verbs.command(epilog=verification.EPILOG)(verification.verify)
 verbs.command(epilog=canary.EPILOG)(canary.canary)
 verbs.command(epilog=relocation.MIGRATE_EPILOG)(relocation.migrate)
 verbs.command(epilog=relocation.TRANSFER_EPILOG)(relocation.transfer)
+verbs.command(epilog=removal.EPILOG)(removal.delete)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 import uuid
@@ -103,6 +104,18 @@ def listening(rig: Rig) -> Iterator[Other]:
     finally:
         other.stopped.set()
         thread.join(timeout=30)
+
+
+def until_it_recalls(rig: Rig, process: subprocess.Popen[str]) -> None:
+    """Wait until *process* has the recall's lease, or has ended."""
+    holder = (
+        "SELECT 1 FROM migrator.lease WHERE name = 'lane.999' AND owner LIKE %s AND until > now()"
+    )
+    with rig.sql() as connection:
+        while process.poll() is None:
+            if connection.execute(holder, [f"%/{process.pid}/%"]).fetchone():
+                return
+            time.sleep(0.02)
 
 
 def left_of_ours(rig: Rig) -> int:
@@ -216,14 +229,18 @@ def test_killed_at_any_moment_among_others(rig: Rig, version: DelaysVersion) -> 
     with listening(rig) as other:
         for _ in range(20):
             process = rig.start("recall", "--yes", "--margin", "5s")
-            time.sleep(random.uniform(1.0, 3.5))
+            until_it_recalls(rig, process)
+            time.sleep(random.uniform(0.0, 2.0))
             rig.kill(process)
             back.append(len(rig.stored_ids()))
+        done: dict[str, Any] = {}
         for _ in range(2):  # what is left, and then a whole look that finds nothing
             began_s = time.monotonic()
-            done = json.loads(rig.must("recall", "--yes", "--margin", "5s", "--json"))
+            ended = rig.run("recall", "--yes", "--margin", "5s", "--json")
             spans.append(round(time.monotonic() - began_s, 1))
-            print(done["found"], done["not_found"])
+            assert ended.returncode == 0, ended.stderr
+            done = json.loads(ended.stdout)
+            print(done["found"], ended.stderr)
         assert done["found"]["restored"] == done["found"]["leftover"] == done["not_found"] == 0
         while datetime.now(UTC) < max(soon.values()) + timedelta(seconds=3):
             time.sleep(0.2)

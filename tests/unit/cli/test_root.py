@@ -55,6 +55,7 @@ def test_the_verbs_are_the_documented_ones() -> None:
         "db upgrade",
         "delays canary",
         "delays create",
+        "delays delete",
         "delays inspect",
         "delays migrate",
         "delays transfer",
