@@ -47,7 +47,7 @@ class SqlDecommissionLedger:
                         batch.source == source, batch.state.in_(OPEN)
                     )
                 ),
-                doubtful=[BatchId(found) for found in connection.scalars(doubtful)],
+                doubtful=tuple(BatchId(found) for found in connection.scalars(doubtful)),
                 quarantined=one(
                     select(func.count()).where(
                         row.state == RowState.QUARANTINED, row.source == source
@@ -114,5 +114,5 @@ class SqlDecommissionLedger:
         serving = [each.owner for each in found if each.serves == source]
         return {
             "dispatcher": serving[0] if serving else None,
-            "lanes": [f"{each.name} ({each.owner})" for each in found],
+            "lanes": tuple(f"{each.name} ({each.owner})" for each in found),
         }

@@ -177,7 +177,7 @@ def mistakes_in(call: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "call",
     [
-        "migrator decommission",
+        "migrator abdicate",
         "migrator run --endpoint Sales --fast",
         "migrator batch forget 42",
         "migrator check --broker-url amqp://rabbit",

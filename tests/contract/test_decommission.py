@@ -1,0 +1,202 @@
+"""The database's side of a decommission: is anything left, and the end of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, event
+
+from migrator.database.engine import writing
+from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.decommission import Binding, LedgerLook, queue_entity
+from migrator.domain.decommission_record import BEGUN, ENDED, UNDONE, bindings_record
+from migrator.domain.states import Event, Mode
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import StoreUnavailable
+from migrator.ledger.decommission import SqlDecommissionLedger
+from migrator.ports import Lease, StoreEndpoint
+from migrator.ports.decommission import DecommissionLedger, DecommissionStore
+from migrator.stores.decommission import SqlDecommissionStore
+from tests.contract.site import LONG, LegacyRow, Site, hours, timeout_id
+
+_store: type[DecommissionStore] = SqlDecommissionStore
+_ledger: type[DecommissionLedger] = SqlDecommissionLedger
+
+ODD = 'We"ird %s: % Sales_TimeoutData'
+BINDING = Binding(source="q", target=queue_entity("q"), key="k", arguments={"x": 1})
+
+
+def store(site: Site) -> SqlDecommissionStore:
+    """Return what is tested, over the site's database."""
+    return SqlDecommissionStore(site.engine, site.store)
+
+
+def look(site: Site, *, ignoring: Callable[[str], bool] = lambda _: False) -> LedgerLook:
+    """Return what the ledger knows of the site's endpoint."""
+    ledger = SqlDecommissionLedger(site.engine, site.tables)
+    return ledger.look(site.source, ignoring=ignoring)
+
+
+# ── the table ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_are_counted_and_a_missing_table_is_none(site: Site) -> None:
+    """No table is not the same as an empty one."""
+    assert store(site).rows(site.source) is None
+    site.create(hours(3))
+    assert store(site).rows(site.source) == 3
+
+
+def test_other_endpoints_with_rows_are_named(site: Site) -> None:
+    """Not the endpoint itself, and none whose table is empty."""
+    site.create(hours(1))
+    site.create([], source=site.source_of("Empty_TimeoutData"))
+    site.create(hours(1), source=site.source_of("Bills_TimeoutData"))
+    assert store(site).others_with_rows(site.source) == ["Bills"]
+
+
+@pytest.mark.parametrize("table", ["Sales_TimeoutData", ODD, "plain"])
+def test_an_empty_table_is_dropped(site: Site, table: str) -> None:
+    """Whatever it is called; once more does no harm."""
+    source = site.source_of(table)
+    site.create([], source=source)
+    assert store(site).drop(source) == 0
+    assert store(site).rows(source) is None
+    assert store(site).drop(source) == 0
+    assert store(site).statements(source) == ()
+
+
+def test_a_table_with_rows_is_never_dropped(site: Site) -> None:
+    """It says how many there are."""
+    site.create(hours(2))
+    assert store(site).drop(site.source) == 2
+    assert len(site.legacy_rows()) == 2
+
+
+def test_a_row_on_its_way_keeps_the_table(site: Site) -> None:
+    """What somebody is about to commit is waited for, and then seen, or the drop gives up."""
+    site.create()
+    other = site.second()
+
+    def be_quick(connection: Connection) -> None:
+        connection.exec_driver_sql("SET lock_timeout = '100ms'")
+
+    with writing(other.engine) as connection:
+        connection.exec_driver_sql(
+            f"INSERT INTO {site.quoted()} (\"Id\") VALUES ('{timeout_id(1)}')"
+        )
+        if not site.is_sqlite:  # there a writer is alone, and others wait for five seconds
+            event.listen(site.engine, "begin", be_quick)
+            with pytest.raises(StoreUnavailable):
+                store(site).drop(site.source)
+    assert store(site).drop(site.source) == 1
+    other.engine.dispose()
+
+
+@pytest.mark.parametrize("table", ["Sales_TimeoutData", ODD, "plain", "x" * 50])
+def test_the_sql_that_is_shown_can_be_run(site: Site, table: str) -> None:
+    """The archive keeps its rows under another name, one that the database takes whole."""
+    source = site.source_of(table)
+    site.create(hours(1), source=source)
+    archive, drop = store(site).statements(source)
+    assert (archive.purpose, drop.purpose) == ("archive", "drop")
+    raw = site.engine.raw_connection()
+    try:
+        raw.cursor().execute(archive.sql)  # without parameters: as a person would
+        raw.commit()
+    finally:
+        raw.close()
+    assert store(site).rows(source) is None
+    archived = site.source_of(table[:48] + "_decommissioned")
+    assert len(site.legacy_rows(archived)) == 1
+    assert archived not in [each.source for each in site.store.endpoints()]
+
+
+# ── the ledger ──────────────────────────────────────────────────────────────────────────────────
+
+
+def claimed(site: Site, rows: list[LegacyRow]) -> tuple[StoreEndpoint, Lease]:
+    """Claim *rows*."""
+    endpoint, lease = site.create(rows), site.lease()
+    site.claim(endpoint, lease, mode=Mode.DIRECT)
+    return endpoint, lease
+
+
+def test_nothing_is_left_of_an_endpoint_that_never_was(site: Site) -> None:
+    """Nor does anybody work."""
+    assert look(site) == LedgerLook()
+
+
+def test_open_rows_and_who_works_are_told(site: Site) -> None:
+    """Also that the last run has not ended; leases of those who do not count are left out."""
+    claimed(site, hours(3))
+    found = look(site)
+    assert (found.open_rows, found.is_running, found.lanes) == (3, True, ("lane.0 (me)",))
+    assert look(site, ignoring=lambda owner: owner == "me").lanes == ()
+
+
+def test_open_batches_of_others_are_told_apart(site: Site) -> None:
+    """They are no reason, but need what is shared."""
+    bills = site.create(hours(2), source=site.source_of("Bills_TimeoutData"))
+    site.claim(bills, site.lease())
+    assert (look(site).open_rows, look(site).open_elsewhere) == (0, 1)
+
+
+def test_doubtful_batches_and_quarantined_rows_are_told(site: Site) -> None:
+    """Each needs a person."""
+    endpoint, lease = claimed(site, hours(2))
+    (batch,) = site.batches.open_batches(lease)
+    finding = Quarantine(
+        row_index=0,
+        timeout_id=TimeoutId(timeout_id(0)),
+        reason=Reason.NO_DESTINATION,
+        detail="",
+    )
+    site.batches.quarantine(batch, [finding], lease)
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+    site.batches.advance(batch, Event.GIVE_UP, lease)
+    found = look(site)
+    assert (found.doubtful, found.quarantined, found.open_rows) == ((batch.id,), 1, 0)
+    assert endpoint.source == site.source
+
+
+def test_what_could_be_recalled_is_told(site: Site) -> None:
+    """Only what is not due yet, and until when."""
+    far = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    rows = [
+        LegacyRow(id=timeout_id(0)),  # due long ago
+        LegacyRow(id=timeout_id(1), due=far.replace(tzinfo=None).isoformat(" ", "microseconds")),
+    ]
+    endpoint, lease = site.create(rows), site.lease()
+    claim = site.claim(endpoint, lease, mode=Mode.DIRECT, due_until=far)
+    batch = site.batches.advance(claim.batch, Event.BEGIN_PUBLISHING, lease)
+    site.batches.advance(batch, Event.ALL_SETTLED, lease)
+    found = look(site)
+    assert (found.recallable, found.last_due, found.open_rows) == (1, far, 0)
+
+
+def test_the_dispatcher_of_the_endpoint_is_told(site: Site) -> None:
+    """By its lease, while it runs."""
+    endpoint = site.create()
+    lane = site.dispatching.lane(endpoint)
+    assert look(site).dispatcher is None
+    assert site.leases.acquire(lane, "dispatcher", LONG) is not None
+    assert look(site).dispatcher == "dispatcher"
+    bills = site.create([], source=site.source_of("Bills_TimeoutData"))
+    assert site.leases.acquire(site.dispatching.lane(bills), "other", LONG) is not None
+    assert look(site).dispatcher == "dispatcher"
+
+
+def test_what_was_cut_is_known_until_it_ended(site: Site) -> None:
+    """By the last word of the audit trail about this table."""
+    ledger = SqlDecommissionLedger(site.engine, site.tables)
+    assert not ledger.knows(site.source)
+    for kind, expected in ((BEGUN, [BINDING]), (UNDONE, []), (BEGUN, [BINDING]), (ENDED, [])):
+        detail = {"source": site.source, "bindings": bindings_record([BINDING])}
+        site.runs.record(kind, detail=detail, batch=None)
+        assert list(ledger.unfinished(site.source)) == expected
+        assert not ledger.unfinished("other")
+    assert ledger.knows(site.source)
+    assert not ledger.knows("other")

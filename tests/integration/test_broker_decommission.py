@@ -1,0 +1,213 @@
+"""Looking at entities that are to go, and cutting, binding and deleting them, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from migrator.broker.admin import admin_session
+from migrator.broker.connection import TlsFiles
+from migrator.broker.decommission import RabbitDecommission
+from migrator.broker.link import declare_entries
+from migrator.broker.management import ManagementApi, management_settings
+from migrator.broker.retries import declare_retry_queues
+from migrator.broker.staging import LaneQueues, declare_staging
+from migrator.broker.topology import create_delays
+from migrator.domain.decommission import (
+    Binding,
+    BrokerLook,
+    QueueLook,
+    exchange_entity,
+    queue_entity,
+)
+from migrator.domain.headers import CONFIRMATION_ID
+from migrator.domain.timeouts import Lane, QueueName
+from migrator.errors import AccessRefused
+from migrator.ports.decommission import DecommissionBroker
+from tests.conftest import Vhost
+from tests.unit.broker.material import LEDGER, V2, connection, plain_channel, wait_until
+
+_: type[DecommissionBroker] = RabbitDecommission
+TIMEOUTS, DISPATCHER = "Sales.Timeouts", "Sales.TimeoutsDispatcher"
+
+
+class Site:
+    """One virtual host, and what is tested over it."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.url = vhost.amqp_url
+        self.settings = connection(self.url)
+        api = management_settings(self.settings.address, vhost.node.management_url, TlsFiles())
+        self.api = ManagementApi(api)
+        self.broker = RabbitDecommission(self.settings, self.api, ledger_id=LEDGER)
+
+    def look(self) -> BrokerLook:
+        found = self.broker.look(QueueName("Sales"))
+        assert found is not None
+        return found
+
+    def declare(self, name: str, arguments: dict[str, Any]) -> None:
+        """Declare a conventional satellite."""
+        with plain_channel(self.url) as channel:
+            channel.queue_declare(name, durable=True, arguments=arguments)
+            channel.exchange_declare(name, "fanout", durable=True)
+            channel.queue_bind(name, name, "")
+
+    def wait_until_told(self, name: str) -> None:
+        """New queues have no counts for a while."""
+        wait_until(lambda: (q := self.api.queue(name)) is not None and q.is_told, seconds=15)
+
+
+@pytest.fixture
+def site(vhost: Vhost) -> Iterator[Site]:
+    """A virtual host of the test's own."""
+    made = Site(vhost)
+    yield made
+    made.api.close()
+
+
+def test_everything_is_found_and_told_apart(site: Site) -> None:
+    """Satellites, retry queues, this ledger's lanes, what ledgers share, and other ledgers."""
+    create_delays(site.settings, V2)
+    site.declare(TIMEOUTS, {})
+    with admin_session(site.settings, purpose="test") as admin:
+        declare_entries(admin, V2)
+        for ledger in (LEDGER, "zzz"):
+            declare_staging(admin, LaneQueues(ledger_id=ledger, lane=Lane(0), version=V2))
+        retry, *_ = declare_retry_queues(admin, TIMEOUTS, [10])
+        declare_retry_queues(admin, "Bills.Timeouts", [10])
+        look = site.look()
+        wait_until(lambda: "migrator test" in site.look().own.clients, seconds=20)
+    assert [queue.name for queue in look.satellites] == [TIMEOUTS]
+    assert look.satellite_exchanges == [TIMEOUTS]
+    assert [queue.name for queue in look.retries] == [retry]
+    staging, receipts = f"migrator.staging.{LEDGER}.0", f"migrator.receipts.{LEDGER}.0"
+    assert {queue.name for queue in look.own.queues} == {staging, receipts}
+    assert look.own.exchanges == [staging]
+    assert set(look.own.others) == {"migrator.staging.zzz.0", "migrator.receipts.zzz.0"}
+    assert len(look.own.shared) == 29
+    # the lane's two, its neighbour's receipts, 28 levels by router and by entry, the satellite's
+    assert len(look.bindings) == 3 + 2 * 28 + 1
+    routed = [b for b in look.bindings if b.target == queue_entity(receipts)]
+    assert [b.arguments[CONFIRMATION_ID] for b in routed] == [f"receipt.{LEDGER}.0"]
+
+
+def test_nothing_is_told_without_the_management_api(vhost: Vhost) -> None:
+    """Not even that there is nothing."""
+    broker = RabbitDecommission(connection(vhost.amqp_url), None, ledger_id=LEDGER)
+    assert broker.look(QueueName("Sales")) is None
+
+
+def test_nothing_there_is_nothing_found(site: Site) -> None:
+    """An empty virtual host is no error."""
+    assert site.look() == BrokerLook(
+        satellites=[], satellite_exchanges=[], retries=[], bindings=[], own=site.look().own
+    )
+
+
+def test_what_is_ready_and_who_consumes_is_told_at_once(site: Site) -> None:
+    """Long before the management API knows."""
+    site.declare(TIMEOUTS, {})
+    with plain_channel(site.url) as channel:
+        channel.confirm_delivery()
+        channel.basic_publish("", TIMEOUTS, b"x", pika.BasicProperties(delivery_mode=2))
+        (queue,) = site.look().satellites
+        assert (queue.ready, queue.consumers) == (1, 0)
+        channel.queue_purge(TIMEOUTS)
+        channel.basic_consume(TIMEOUTS, lambda *_: None)
+        (queue,) = site.look().satellites
+        assert (queue.ready, queue.consumers) == (0, 1)
+
+
+def test_a_binding_is_cut_and_made_again_as_it_was(site: Site) -> None:
+    """To queues and exchanges, with arguments; repeating, and an end that is gone, do no harm."""
+    with plain_channel(site.url) as channel:
+        channel.exchange_declare("from", "headers", durable=True)
+        channel.exchange_declare(TIMEOUTS, "fanout", durable=True)
+        channel.queue_declare(TIMEOUTS, durable=True)
+    bindings = [
+        Binding(source="from", target=queue_entity(TIMEOUTS), key="a", arguments={"x": "1"}),
+        Binding(source="from", target=exchange_entity(TIMEOUTS), key="b"),
+        Binding(source=TIMEOUTS, target=queue_entity(TIMEOUTS), key=""),
+    ]
+
+    def there() -> set[str]:
+        return {str(each) for each in site.look().bindings}
+
+    for binding in bindings:
+        for _again in range(2):
+            with site.broker.hands() as hands:
+                hands.bind(binding)
+    assert there() == {str(each) for each in bindings}
+    for binding in bindings:
+        for _again in range(2):
+            with site.broker.hands() as hands:
+                hands.unbind(binding)
+    assert there() == set()
+    gone = Binding(source="gone", target=queue_entity("gone"), key="")
+    with site.broker.hands() as hands:
+        hands.bind(gone)
+        hands.unbind(gone)
+        assert hands.delete(exchange_entity("from")) is None
+
+
+def test_only_an_empty_queue_that_nobody_uses_is_deleted(site: Site) -> None:
+    """A message or a consumer keeps it; without both it goes, and once more does no harm."""
+    kinds: dict[str, dict[str, Any]] = {"classic": {}, "quorum": {"x-queue-type": "quorum"}}
+    for kind, arguments in kinds.items():
+        site.declare(f"{kind}.full", arguments)
+        site.declare(f"{kind}.used", arguments)
+    site.declare(TIMEOUTS, {})
+    (fresh,) = site.look().satellites
+    assert fresh.is_told or not fresh.is_calm  # what was made a moment ago has no counts yet
+    for kind in kinds:
+        site.wait_until_told(f"{kind}.full")
+        site.wait_until_told(f"{kind}.used")
+    for kind in kinds:
+        _keeps_and_goes(site, full=f"{kind}.full", used=f"{kind}.used")
+    assert site.look().satellites == [QueueLook(name=TIMEOUTS)]
+
+
+def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
+    with plain_channel(site.url) as channel, site.broker.hands() as hands:
+        channel.confirm_delivery()
+        channel.basic_publish("", full, b"x", pika.BasicProperties(delivery_mode=2))
+        assert "1 messages" in str(hands.delete(queue_entity(full)))
+        channel.basic_consume(used, lambda *_: None)
+        assert "1 consumers" in str(hands.delete(queue_entity(used)))
+        assert "in use" in str(hands.delete(exchange_entity(full)))
+        method, _properties, _body = channel.basic_get(full)
+        channel.basic_ack(method.delivery_tag)
+        for _again in range(2):
+            assert hands.delete(queue_entity(full)) is None
+            assert hands.delete(exchange_entity(full)) is None
+    with admin_session(site.settings, purpose="t") as admin:
+        assert (admin.queue(full), admin.has_exchange(full)) == (None, False)
+        assert admin.queue(used) is not None
+
+
+def test_the_broker_itself_keeps_a_classic_queue_with_a_message(site: Site) -> None:
+    """Also one that came after the last look; nothing is lost between two steps of ours."""
+    site.declare(TIMEOUTS, {})
+    with plain_channel(site.url) as channel, admin_session(site.settings, purpose="t") as admin:
+        channel.confirm_delivery()
+        channel.basic_publish("", TIMEOUTS, b"x", pika.BasicProperties(delivery_mode=2))
+        with pytest.raises(Exception, match="not empty"):
+            admin.delete_queue(TIMEOUTS, if_empty=True, if_unused=True)
+        assert admin.queue(TIMEOUTS) is not None
+
+
+def test_a_missing_permission_is_no_answer(vhost: Vhost, site: Site) -> None:
+    """It is raised as such, and nothing is gone."""
+    with plain_channel(site.url) as channel:
+        channel.exchange_declare(TIMEOUTS, "fanout", durable=True)
+    vhost.node.add_user("weak", "weak", tags="monitoring")
+    vhost.node.set_permissions(vhost.name, "weak", configure="^$")
+    weak = connection(vhost.node.amqp_url(vhost.name, user="weak", password="weak"))
+    broker = RabbitDecommission(weak, site.api, ledger_id=LEDGER)
+    with broker.hands() as hands, pytest.raises(AccessRefused):
+        hands.delete(exchange_entity(TIMEOUTS))
+    assert site.look().satellite_exchanges == [TIMEOUTS]
