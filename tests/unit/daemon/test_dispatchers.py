@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -148,6 +149,7 @@ def test_a_standby_says_so_once_and_takes_over(actions: Callable[[], list[str]])
     bench.wait_for(lambda: "dispatcher_standby" in actions())
     time.sleep(1.1)
     assert actions().count("dispatcher_standby") == 1
+    assert bench.thread.silent_s < 1.1  # it waits, and does not hang
     assert bench.sessions == 0
     bench.leases.owner = None
     bench.wait_for(lambda: bench.sessions == 1)
@@ -230,3 +232,23 @@ def test_a_bug_ends_the_service() -> None:
     assert bench.thread.join(10)
     assert isinstance(bench.thread.crash, ZeroDivisionError)
     assert bench.stop.draining.is_set()
+
+
+def test_a_turn_without_an_end_is_silence() -> None:
+    """As opposed to turns that find nothing to do."""
+    leave = threading.Event()
+    is_hanging = threading.Event()
+
+    def turn() -> None:
+        if is_hanging.is_set():
+            leave.wait(10)
+
+    bench = Bench(OneLane(), turn)
+    bench.wait_for(lambda: bench.sessions == 1)
+    time.sleep(0.3)
+    assert bench.thread.silent_s < 0.25
+    is_hanging.set()
+    bench.wait_for(lambda: bench.thread.silent_s > 0.3)
+    leave.set()
+    bench.end()
+    assert bench.thread.silent_s == 0
