@@ -184,7 +184,7 @@ def _fate(report: _Report, statement: Statement) -> str:
     if report.is_table_dropped:
         return "drop: was done"
     wanted = report.wants_drop and not report.refusals
-    return "drop: is done with --yes" if wanted else "drop: --drop-table --yes does it"
+    return "drop: --yes does it" if wanted else "drop: --drop-table --yes does it"
 
 
 def _binding(binding: Binding) -> str:
