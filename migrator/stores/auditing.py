@@ -87,13 +87,28 @@ class AuditQueries:
         )
 
     def also_in(self, legacy: LegacyTable, *, limit: int) -> Select[Any]:
-        """Return rows that are in *legacy* and open here, and as ``total`` how many they are."""
-        row = self._ledger.timeout
+        """Return rows that are in *legacy* and open here, and as ``total`` how many they are.
+
+        Each row of the legacy table is looked up by a correlated scalar subquery on purpose: a
+        planner without statistics may compare every row of the one with every row of the other.
+        """
+        row, known = self._ledger.timeout, self._ledger.timeout.alias("known")
+        open_id = (
+            select(known.c.id)
+            .where(
+                known.c.source == legacy.source,
+                known.c.store_id == id_text(legacy),
+                self._ledger.is_open(known),
+            )
+            .limit(1)
+            .correlate(legacy.table)
+            .scalar_subquery()
+        )
         both = (
-            select(row.c.id, func.count().over().label("total"))
-            .join(legacy.table, id_text(legacy) == row.c.store_id)
-            .where(row.c.source == legacy.source, self._ledger.is_open(row))
-            .order_by(row.c.id)
+            select(open_id.label("id"), func.count().over().label("total"))
+            .select_from(legacy.table)
+            .where(open_id.is_not(None))
+            .order_by(open_id)
             .limit(limit)
             .subquery("both")
         )
@@ -122,23 +137,19 @@ class AuditQueries:
         )
 
     def with_ids(self, ids: Iterable[str], which: ColumnElement[bool]) -> Select[Any]:
-        """Return rows with one of *ids*, by the ledger's own id."""
+        """Return rows with one of *ids*."""
         row = self._ledger.timeout
-        return (
-            self.with_batch(
-                select(
-                    row.c.id,
-                    row.c.store_id,
-                    row.c.batch_id,
-                    row.c.endpoint,
-                    row.c.due,
-                    self.state().label("state"),
-                    self._body_hash().label("body_hash"),
-                )
+        return self.with_batch(
+            select(
+                row.c.id,
+                row.c.store_id,
+                row.c.batch_id,
+                row.c.endpoint,
+                row.c.due,
+                self.state().label("state"),
+                self._body_hash().label("body_hash"),
             )
-            .where(row.c.store_id.in_(sorted(ids)), which)
-            .order_by(row.c.id)
-        )
+        ).where(row.c.store_id.in_(sorted(ids)), which)
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
         """Return *query* over rows and their batches, also rows without one."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, func, or_, select, text
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
-from migrator.domain.states import BatchState, RowState
+from migrator.domain.states import BatchState
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.domain.verification import BatchGap, DestinationBalance, EndpointBalance
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
@@ -28,8 +28,8 @@ from migrator.stores.sql_persistence import SqlStore
 
 T = TypeVar("T")
 
-_PATIENCE: Final = timedelta(minutes=10)
-"""For one statement that goes through the whole ledger."""
+_ALL_OF_IT: Final = text("SET LOCAL statement_timeout = '10min'")
+"""For statements that go through the whole ledger."""
 
 
 class SqlVerifications:
@@ -165,11 +165,11 @@ class SqlVerifications:
         def read(connection: Connection) -> dict[str, list[Row[Any]]]:
             # with the sources named, the index on source and id answers; else nothing does
             is_open = and_(row.c.source.in_(self._sources(connection)), self._ledger.is_open(row))
-            is_closed = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
             found = _by_id(connection.execute(self._queries.with_ids(ids, is_open)))
             if rest := ids - found.keys():
+                is_closed = ~self._ledger.is_open(row)
                 closed = _by_id(connection.execute(self._queries.with_ids(rest, is_closed)))
-                found |= {each: rows[-1:] for each, rows in closed.items()}
+                found |= {each: [max(rows, key=_own_id)] for each, rows in closed.items()}
             return found
 
         found = self._read("looking for timeouts in the ledger", read)
@@ -209,8 +209,7 @@ class SqlVerifications:
     def _reading(self, doing: str, *, is_long: bool) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             if is_long and connection.dialect.name == "postgresql":
-                patience_ms = _PATIENCE // timedelta(milliseconds=1)
-                connection.execute(text(f"SET LOCAL statement_timeout = {patience_ms}"))
+                connection.execute(_ALL_OF_IT)
             yield connection
 
 
@@ -233,6 +232,10 @@ def _by_id(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
     for row in rows:
         found[row.store_id].append(row)
     return dict(found)
+
+
+def _own_id(row: Row[Any]) -> int:
+    return int(row.id)
 
 
 def _known(rows: Sequence[Row[Any]], sighting: LevelSighting) -> KnownTimeout:
