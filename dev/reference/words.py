@@ -33,7 +33,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "`migrator quarantine list`, then [reasons](quarantine-reasons.md)",
     ),
     ExitCode.DOUBTFUL: (
-        "the outcome of a batch is doubtful",
+        "the outcome of a batch is doubtful, or `verify` found what does not agree",
         "`migrator batch list`, then [decide](../what-if.md#exit-code-6-a-batch-is-doubtful)",
     ),
     ExitCode.INTERRUPTED: (

@@ -8,6 +8,7 @@ import stat
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,12 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
         )
     age_hand_overs(rig)
     others = foreign(rig, [*(4.0 + n / 50 for n in range(50)), *(86_400.0 + n for n in range(50))])
+    soon = dict(list(others.items())[:50])
     file = tmp_path / "evidence.jsonl"
-    found = verified(rig, "--scan", "--evidence", str(file), codes=[6])
+    with ThreadPoolExecutor() as meanwhile:
+        arriving = meanwhile.submit(lateness_s, rig, soon, seconds=60)
+        found = verified(rig, "--scan", "--evidence", str(file), codes=[6])
+        late = arriving.result()
     assert found["counts"] == {
         "rows_gone": 1,
         "content_changed": 1,
@@ -192,8 +197,6 @@ def test_each_planted_discrepancy_is_found(rig: Rig, tmp_path: Path) -> None:
     assert lines[-1]["totals"]["discrepancies"] == found["counts"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert SECRET not in file.read_text()
-    soon = dict(list(others.items())[:50])
-    late = lateness_s(rig, soon, seconds=20)
     print(f"messages of others late: worst {max(late):.3f} s, earliest {min(late):.3f} s")
     assert min(late) >= 0
     assert max(late) < 2.0
@@ -241,7 +244,8 @@ def _without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: each for key, each in first.items() if key != "taken_at"}, *timeouts, totals]
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
     """Whatever is claimed, handed over or delivered while it is verified, nothing looks wrong."""
     rig.prepare("Billing")
@@ -249,6 +253,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         *("run", "--endpoint", "Sales", "--cutoff", "0s"),
         MIGRATOR_HANDOVER__BATCH_SIZE="50",
         MIGRATOR_HANDOVER__SWEEP_INTERVAL="1s",
+        MIGRATOR_LOG__LEVEL="warning",  # nobody reads the pipe, and a full one stops the program
     )
     seen, stored = 0, 0
     for turn in range(rounds):
@@ -256,9 +261,13 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         soon = [row(timedelta(seconds=n / 20)) for n in range(200)]
         rig.insert(soon)
         stored += 400 * rounds // 2 + len(soon)
+        while rig.batch_states()["handed_over"] <= turn:
+            time.sleep(0.05)
         options = ("--scan",) if turn % 2 == 0 else ()
         found = verified(rig, *options)
-        print(turn, options, found["endpoints"], found["waiting"], found["not_checked"])
+        print(
+            turn, options, found["endpoints"][0]["claimed"], found["waiting"], found["not_checked"]
+        )
         assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
         if options:
             seen += sum(level["ours"] for level in found["levels"])
