@@ -81,20 +81,26 @@ class Forecaster:
         """Add batches that are wholly on one side: their sizes without the rows that differ."""
         batch, row = self._batch.c, self._row.c
         is_past, is_far = self._is_past(span), self._is_far(span)
-        of_batches = select(
-            _sum(is_past, batch.size),
-            _sum(is_far, batch.size),
-            func.min(case((is_far, batch.first_due))),
-        ).where(*self._of_scope())
+        # counted before it is joined: a planner without statistics would look for each row again
         differing = (
-            select(_sum(is_past, 1), _sum(is_far, 1))
-            .select_from(self._row)
-            .join(self._batch, batch.id == row.batch_id)
-            .where(*self._of_scope(), row.state.is_not(None))
+            select(row.batch_id, func.count().label("rows"))
+            .where(row.state.is_not(None))
+            .group_by(row.batch_id)
+            .subquery()
         )
-        left, far, first_due = self._connection.execute(of_batches).one()
-        left_differing, far_differing = self._connection.execute(differing).one()
-        tally.add(int(far) - int(far_differing), 0, int(left) - int(left_differing), first_due)
+        rest = batch.size - func.coalesce(differing.c.rows, 0)
+        query = (
+            select(
+                _sum(is_past, rest),
+                _sum(is_far, rest),
+                func.min(case((is_far, batch.first_due))),
+            )
+            .select_from(self._batch)
+            .outerjoin(differing, differing.c.batch_id == batch.id)
+            .where(*self._of_scope())
+        )
+        left, far, first_due = self._connection.execute(query).one()
+        tally.add(int(far), 0, int(left), first_due)
 
     def _between(self, span: Span) -> Sequence[_Batch]:
         batch = self._batch.c
