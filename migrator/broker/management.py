@@ -175,7 +175,8 @@ class ManagementApi:
 
     def clients(self) -> tuple[str, ...]:
         """Return the names of the connections that programs of ours have to the virtual host."""
-        found = _rows(self._get(f"vhosts/{self._vhost}/connections"))
+        path = f"vhosts/{self._vhost}/connections"
+        found = _rows(self._get(path, columns="client_properties"))
         told = [_mapping(row.get("client_properties")) for row in found]
         return tuple(
             str(row.get("connection_name")) for row in told if row.get("product") == "migrator"
