@@ -1,0 +1,86 @@
+"""Tests of ``migrator.cli.recalled``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from migrator.cli import recalled
+from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
+from migrator.engine.recall import Recalled, RecallProgress
+from tests.unit.cli.conftest import Program
+
+EXPECTED = RecallForecast(
+    in_levels=9,
+    too_near=1,
+    left=4,
+    possible_until=datetime(2026, 3, 10, 9, 30, tzinfo=UTC),
+    may_find=True,
+)
+
+
+def way(outcomes: dict[RecallOutcome, int], *, unfinished: int = -1, not_found: int = 0) -> Any:
+    """Return what became of a recall."""
+    levels = [] if unfinished < 0 else [unfinished]
+    done = Recalled(outcomes=outcomes, unfinished=levels)
+    return recalled.WayBack(expected=EXPECTED, done=done, not_found=not_found)
+
+
+def test_what_stayed_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each kind on a line of its own; and then not all is back."""
+    found = way(
+        {RecallOutcome.RESTORED: 5, RecallOutcome.TOO_NEAR: 1, RecallOutcome.LEFTOVER: 2},
+        unfinished=7,
+        not_found=3,
+    )
+    assert not found.is_whole
+    recalled.say_way_back(found)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("by the ledger, 9 are in the levels, 1 are due too soon")
+    assert said[1] == "all of them can come back until 2026-03-10 09:30:00 UTC"
+    assert said[2] == "5 rows are back in their tables"
+    assert any(line.startswith("2 messages were leftovers") for line in said)
+    assert any(line.startswith("1 messages are due too soon") for line in said)
+    assert any(line.startswith("level 07 holds more") for line in said)
+    assert said[-1].startswith("3 that the ledger expects were met nowhere")
+
+
+def test_all_is_back_when_nothing_stayed() -> None:
+    """Leftovers that are gone, and messages of others, are no reason."""
+    assert way({RecallOutcome.RESTORED: 9, RecallOutcome.LEFTOVER: 1}).is_whole
+    assert way({RecallOutcome.FOREIGN: 9}).is_whole
+    assert not way({RecallOutcome.RESTORED: 9}, not_found=1).is_whole
+    assert recalled.WayBack(expected=EXPECTED, done=None).is_whole
+
+
+def test_a_line_now_and_then_says_how_far_it_is(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every five seconds where there is no terminal."""
+    now_s = 100.0
+
+    def recall(*_args: object, progress: Any) -> Recalled:
+        nonlocal now_s
+        for step in range(1, 12):
+            now_s += 1
+            progress(RecallProgress(level=20 - step, seen=300 * step, restored=100 * step))
+        return Recalled(outcomes={}, unfinished=())
+
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    monkeypatch.setattr(recalled, "recall", recall)
+    monkeypatch.setattr(recalled, "foretold", lambda *_: EXPECTED)
+    terms = recalled.terms_of("1m", "20s", 10)
+    done = recalled.brought_back(None, RecallScope(), terms, EXPECTED)  # type: ignore[arg-type]  # nobody asks it
+    assert capsys.readouterr().err.splitlines() == [
+        "recalling: level 15, 1500 messages seen, 500 rows restored, 300 messages/s",
+        "recalling: level 10, 3000 messages seen, 1000 rows restored, 300 messages/s",
+    ]
+    assert done.not_found == 9
+
+
+def test_terms_are_durations(program: Program) -> None:
+    """It says which option is none, before anything is opened."""
+    assert "--hold '20'" in program("recall", "--hold", "20", "--dry-run", codes=[2]).err
+    assert "--margin '1'" in program("rollback", "--margin", "1", "--dry-run", codes=[2]).err
