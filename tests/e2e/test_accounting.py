@@ -116,6 +116,7 @@ def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
     assert rig.stored_ids() == {each.id for each in far}
 
 
+@pytest.mark.punctual
 @pytest.mark.parametrize(
     ("mode", "delays"),
     [

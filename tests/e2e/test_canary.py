@@ -7,8 +7,12 @@ import signal
 import time
 from typing import Any
 
+import pytest
+
 from dev.servers import wait_until
 from tests.e2e.rig import Rig
+
+pytestmark = pytest.mark.punctual
 
 
 def _events(rig: Rig) -> list[dict[str, Any]]:

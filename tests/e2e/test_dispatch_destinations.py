@@ -21,6 +21,8 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage
 from tests.e2e.rig import Rig, row
 
+pytestmark = pytest.mark.punctual
+
 
 def held(rig: Rig) -> dict[str, dict[str, Any]]:
     """Return what `status --json` says of held destinations, by name."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pika
+import pytest
 from psycopg import sql
 
 from dev.servers import wait_until
@@ -17,6 +18,8 @@ from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, settings_text, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig, row
+
+pytestmark = pytest.mark.punctual
 
 
 class OldTimeoutManager:

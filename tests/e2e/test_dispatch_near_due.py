@@ -6,11 +6,15 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
 from tests.e2e.dispatching import prepare_dispatcher
 from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig, row
+
+pytestmark = pytest.mark.punctual
 
 
 def test_near_rows_are_sent_and_far_rows_are_moved(rig: Rig, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.e2e.dispatching import actions, prepare_dispatcher, start_dispatcher,
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage
 from tests.e2e.rig import Rig, chance
 
+pytestmark = pytest.mark.punctual
+
 NewRig = Callable[..., Rig]
 
 

@@ -18,6 +18,8 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher
 from tests.e2e.old_endpoint import OldEndpoint
 from tests.e2e.rig import Rig
 
+pytestmark = pytest.mark.punctual
+
 LEASE_S: Final = 16
 """The shortest that the settings allow is just above fifteen seconds."""
 

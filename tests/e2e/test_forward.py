@@ -17,6 +17,8 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoint, OldMessage
 from tests.e2e.rig import Rig
 
+pytestmark = pytest.mark.punctual
+
 KILLED: Final = -9
 LONGEST_S: Final = 2**28 - 1
 DELIVER_AT: Final = "NServiceBus.DeliverAt"

@@ -64,6 +64,7 @@ def doing(rig: Rig) -> str:
     return str(lane["doing"])
 
 
+@pytest.mark.punctual
 def test_sigterm_finishes_the_batch_in_hand(rig: Rig) -> None:
     """Told to end in the middle, it leaves no batch open and takes no new one."""
     rig.settings = {**SMALL_BATCHES, "MIGRATOR_HANDOVER__RATE_LIMIT": "500"}
@@ -80,6 +81,7 @@ def test_sigterm_finishes_the_batch_in_hand(rig: Rig) -> None:
     assert (account.lost, account.duplicated) == ((), ())
 
 
+@pytest.mark.punctual
 def test_a_daemon_takes_up_new_rows_and_those_that_come_near(rig: Rig) -> None:
     """Rows stored later are seen, and rows beyond the horizon once they are near; all in time."""
     rig.prepare()

@@ -14,6 +14,8 @@ from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from tests.e2e.rig import Rig, chance, row
 
+pytestmark = pytest.mark.punctual
+
 ROWS = 4000
 NewRig = Callable[..., Rig]
 

@@ -20,6 +20,7 @@ KILLED: Final = -9
 SMALL: Final = "frame_max = 65536\nmax_message_size = 100000\n"
 
 
+@pytest.mark.punctual
 def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
     """Batches of an owner elsewhere are waited for, adopted when its lease ends, and finished."""
     rig.prepare()
@@ -84,6 +85,7 @@ def test_a_ledger_serves_both_generations(rig: Rig) -> None:
     assert len(rig.drain_levels()) == 30
 
 
+@pytest.mark.punctual
 def test_once_that_is_stopped_says_so_and_goes_on_later(rig: Rig) -> None:
     """SIGTERM ends it within its batch, with 143; the next run finishes."""
     rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"] = "100"

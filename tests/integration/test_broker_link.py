@@ -32,6 +32,8 @@ from tests.unit.broker.material import (
     wait_until,
 )
 
+pytestmark = pytest.mark.punctual
+
 DAY_S = 86_400
 PlaceProxy = Callable[[str], Proxy]
 

@@ -19,6 +19,8 @@ from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUn
 from tests.conftest import Vhost
 from tests.unit.broker.material import V1, V2, connection, plain_channel, take
 
+pytestmark = pytest.mark.punctual
+
 STARS = "*." * 27
 DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}
 

@@ -25,6 +25,8 @@ from tests.unit.broker.material import (
     take,
 )
 
+pytestmark = pytest.mark.punctual
+
 ZEROS = "0." * 26
 
 

@@ -21,6 +21,8 @@ from migrator.ledger.tables import build_tables
 from migrator.ports import StoreEndpoint
 from tests.contract.site import Site, hours
 
+pytestmark = pytest.mark.punctual
+
 
 @pytest.fixture
 def site(database: str) -> Iterator[Site]:

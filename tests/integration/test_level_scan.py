@@ -31,6 +31,8 @@ from tests.unit.broker.material import (
     wait_until,
 )
 
+pytestmark = pytest.mark.punctual
+
 DAY_S = 86_400
 LEVEL = 16
 BOTH = pytest.mark.parametrize("version", [V1, V2])

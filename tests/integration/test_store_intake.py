@@ -17,6 +17,8 @@ from migrator.ports import Applied, Batch, Lease, NewTimeout, StoreEndpoint
 from migrator.stores.fencing import hold_lease
 from tests.contract.site import NOW, Site
 
+pytestmark = pytest.mark.punctual
+
 _FAST_S = 0.1
 """For 500 rows; they take a third of it on a small machine."""
 

@@ -11,6 +11,8 @@ import pytest
 
 from migrator.broker.wire import Pump
 
+pytestmark = pytest.mark.punctual
+
 
 @pytest.fixture
 def beats() -> Iterator[list[float]]:
