@@ -60,6 +60,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "surrender_failed": "a lease could not be given back; it expires by itself",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
+    "web_crashed": "a bug ended the web side; the work goes on, without status and control",
+    "web_failed": "a bug: an HTTP request could not be answered",
+    "web_listening": "status, metrics and control can be asked for, at these addresses",
     "worker_hangs": "a thread does not go on; the service manager gets no sign of life any more",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""
@@ -67,8 +70,11 @@ ACTIONS: Final[Mapping[str, str]] = {
 _NOISY: Final = {
     "alembic": logging.WARNING,
     "apscheduler": logging.CRITICAL,
+    "asyncio": logging.WARNING,
+    "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
     "pika": logging.CRITICAL,
+    "uvicorn": logging.CRITICAL,
 }
 """Libraries whose lines repeat what we log ourselves, from this level on they are shown."""
 

@@ -20,6 +20,7 @@ from migrator.config.models import (
 )
 from migrator.config.secrets import mask, required_secret
 from migrator.config.servers import Broker, Store, Tls
+from migrator.config.web import Web
 
 __all__ = [
     "Broker",
@@ -36,6 +37,7 @@ __all__ = [
     "Settings",
     "Store",
     "Tls",
+    "Web",
     "describe",
     "load",
     "mask",

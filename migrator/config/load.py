@@ -33,7 +33,12 @@ from migrator.config.sources import (
 from migrator.errors import ConfigError
 
 DEFAULT_FILE: Final = FilePath("migrator.toml")
-SECRETS: Final = (("store", "url"), ("broker", "url"), ("broker", "management_url"))
+SECRETS: Final = (
+    ("store", "url"),
+    ("broker", "url"),
+    ("broker", "management_url"),
+    ("web", "token"),
+)
 _LONGEST_SHOWN_VALUE: Final = 60
 
 

@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
 from migrator.config.servers import Broker, Store
+from migrator.config.web import Web
 from migrator.domain.canary import parse_levels, probe_delay_s
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.states import Mode
@@ -301,6 +302,7 @@ class Settings(BaseSettings):
     dispatch: Dispatch = Dispatch()
     canary: Canary = Canary()
     endpoints: tuple[Endpoint, ...] = ()
+    web: Web = Web()
     log: Log = Log()
 
     @field_validator("endpoints")

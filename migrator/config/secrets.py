@@ -68,5 +68,5 @@ def read_secret(path: Path) -> str:
         why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from exc
     if not text or len(raw) > _LARGEST_FILE_BYTES or "\n" in text:
-        raise ValueError(f"{path} must hold one line with the URL")
+        raise ValueError(f"{path} must hold one line")
     return text

@@ -1,0 +1,242 @@
+"""What one look at the daemon tells, as metrics.
+
+Rules of this file: what is not known has no sample, never a 0; names and labels are public
+(docs/metrics.md); a label is a name of ours or of an endpoint, never a text somebody wrote.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from migrator.config.quantities import parse_duration
+from migrator.domain.control import Liveness, Readiness
+from migrator.domain.ladder import Ladder
+from migrator.domain.report import LaneStatus, Progress
+from migrator.domain.throttle import Hold, Signal
+from migrator.web.panel import Panel
+from migrator.web.snapshot import EndpointView, Snapshot
+
+_Rows = Iterable[tuple[Sequence[str], float | None]]
+"""Label values with a value each; None: not known."""
+
+ALL_ENDPOINTS = ""
+"""The label ``endpoint`` of what concerns every endpoint."""
+
+
+class PanelCollector(Collector):
+    """Looks at a panel when it is scraped."""
+
+    def __init__(self, panel: Panel) -> None:
+        """Look at nothing yet."""
+        self._panel = panel
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that being registered is no look."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Return every metric of this moment."""
+        yield from _health(self._panel.live(), self._panel.ready())
+        yield from snapshot_metrics(self._panel.snapshot())
+
+
+def snapshot_metrics(snapshot: Snapshot) -> Iterator[Metric]:
+    """Return the metrics of one look."""
+    yield _gauge(
+        "migrator_info",
+        "Always 1; what runs.",
+        ("version", "owner"),
+        [((snapshot.version, snapshot.owner), 1)],
+    )
+    yield _single("migrator_snapshot_age_seconds", "How old what follows is.", snapshot.age_s)
+    yield _single(
+        "migrator_snapshot_gaps", "Things that could not be read this time.", len(snapshot.gaps)
+    )
+    yield from _ledger(snapshot.progress)
+    yield from _endpoints(snapshot.endpoints)
+    yield from _holds(snapshot.holds)
+    yield from _leases(snapshot.progress)
+    yield from _levels(snapshot.ladder)
+    yield _gauge(
+        "migrator_knob",
+        "What is set now: rows, messages per second, lanes, seconds.",
+        ("knob",),
+        [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
+    )
+    yield _gauge(
+        "migrator_due_rows",
+        "Rows in the tables by how soon they are due.",
+        ("due",),
+        [((span,), rows) for span, rows in snapshot.due],
+    )
+
+
+def _health(live: Liveness, ready: Readiness) -> Iterator[Metric]:
+    yield _single("migrator_alive", "1 while every loop goes on, as /live.", live.is_alive)
+    yield _single("migrator_ready", "1 while the daemon does its work, as /ready.", ready.is_ready)
+    yield _gauge(
+        "migrator_worker_silent_seconds",
+        "Since when a worker's loop did not go on.",
+        ("worker",),
+        [((worker,), silent_s) for worker, silent_s in live.silent_s.items()],
+    )
+
+
+def _ledger(progress: Progress) -> Iterator[Metric]:
+    endpoints = progress.endpoints
+    for name, what, rows in (
+        ("handed_over", "Rows given to the broker", [e.handed_over for e in endpoints]),
+        ("dispatched", "Rows sent when due", [e.dispatched for e in endpoints]),
+        ("in_flight", "Rows claimed and not settled yet", [e.in_flight for e in endpoints]),
+        ("doubtful", "Rows of which nobody can tell", [e.doubtful for e in endpoints]),
+    ):
+        yield _gauge(
+            f"migrator_{name}_rows",
+            f"{what}, by the ledger.",
+            ("endpoint",),
+            [((e.endpoint,), count) for e, count in zip(endpoints, rows, strict=True)],
+        )
+    yield _gauge(
+        "migrator_quarantined_rows",
+        "Rows kept aside with a reason, by the ledger.",
+        ("endpoint", "reason"),
+        [((q.endpoint, q.reason), q.rows) for q in progress.quarantine],
+    )
+    yield _single(
+        "migrator_doubtful_batches", "Batches a person has to look at.", len(progress.doubtful)
+    )
+    age = progress.oldest_open_age
+    yield _single(
+        "migrator_oldest_open_batch_seconds",
+        "Since the oldest batch that is not settled was claimed; 0: none is open.",
+        0 if age is None else age.total_seconds(),
+    )
+    waiting = Counter(held.endpoint for held in progress.held)
+    yield _gauge(
+        "migrator_waiting_destinations",
+        "Destinations a dispatcher cannot reach; their rows wait.",
+        ("endpoint",),
+        [((name,), waiting[name]) for name in sorted({*waiting, *(e.endpoint for e in endpoints)})],
+    )
+
+
+def _endpoints(endpoints: Sequence[EndpointView]) -> Iterator[Metric]:
+    yield _gauge(
+        "migrator_endpoint_info",
+        "Always 1; what is done for an endpoint.",
+        ("endpoint", "mode"),
+        [((e.name, e.mode), 1) for e in endpoints],
+    )
+    for name, what, values in (
+        ("store_rows", "Rows in its table.", [e.in_store for e in endpoints]),
+        ("rate_rows_per_second", "Over the last minute.", [e.rate_per_s for e in endpoints]),
+        ("eta_seconds", "Until its table is empty.", [e.eta_s for e in endpoints]),
+    ):
+        yield _gauge(
+            f"migrator_{name}",
+            what,
+            ("endpoint",),
+            [((e.name,), value) for e, value in zip(endpoints, values, strict=True)],
+        )
+
+
+def _holds(holds: Sequence[Hold]) -> Iterator[Metric]:
+    """Return every signal for all endpoints, also those that hold nothing, so that it has a 0."""
+    found = Counter((str(h.signal), h.endpoint or ALL_ENDPOINTS) for h in holds)
+    keys = sorted({*found, *((str(signal), ALL_ENDPOINTS) for signal in Signal)})
+    yield _gauge(
+        "migrator_holds",
+        "Reasons why nothing is claimed; endpoint empty: of all endpoints.",
+        ("signal", "endpoint"),
+        [(key, found[key]) for key in keys],
+    )
+    began = {
+        (str(h.signal), h.endpoint or ALL_ENDPOINTS): h.since.timestamp()
+        for h in sorted(holds, key=lambda h: h.since, reverse=True)  # the earliest stays
+    }
+    yield _gauge(
+        "migrator_hold_began_timestamp_seconds",
+        "When the oldest hold of the kind began.",
+        ("signal", "endpoint"),
+        sorted(began.items()),
+    )
+
+
+def _leases(progress: Progress) -> Iterator[Metric]:
+    lanes = [((str(lane.lane), lane.serves or ""), lane) for lane in progress.lanes]
+    labels = ("lane", "serves")
+    yield _gauge(
+        "migrator_lease_alive",
+        "1 while somebody has the lane; serves: whose dispatcher it is, else empty.",
+        labels,
+        [(key, lane.is_alive) for key, lane in lanes],
+    )
+    yield _gauge(
+        "migrator_lease_age_seconds",
+        "Since the lease was renewed.",
+        labels,
+        [(key, _age_s(lane, progress)) for key, lane in lanes],
+    )
+    yield _gauge(
+        "migrator_lease_open_batches",
+        "Batches of the lane that are not settled.",
+        labels,
+        [(key, lane.open_batches) for key, lane in lanes],
+    )
+
+
+def _levels(ladder: Ladder | None) -> Iterator[Metric]:
+    steps = () if ladder is None else ladder.steps
+    yield _gauge(
+        "migrator_level_messages",
+        "Messages in a delay level; held: expired, and not passed on.",
+        ("level", "state"),
+        [
+            ((f"{step.level:02d}", state), count)
+            for step in steps
+            if step.exists
+            for state, count in (
+                ("ready", step.ready),
+                ("unacknowledged", step.unacknowledged),
+                ("held", step.held),
+            )
+        ],
+    )
+    yield _single(
+        "migrator_levels_missing",
+        "Delay levels without a queue.",
+        None if ladder is None else len(ladder.missing),
+    )
+
+
+def _age_s(lane: LaneStatus, progress: Progress) -> float:
+    return (progress.taken_at - lane.renewed_at).total_seconds()
+
+
+def _number(value: str) -> float | None:
+    """Return a knob's value: a number as it is, a duration in seconds; None: it is neither."""
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        return parse_duration(value).total_seconds()
+    except ValueError:
+        return None
+
+
+def _single(name: str, what: str, value: float | None) -> GaugeMetricFamily:
+    return _gauge(name, what, (), [((), value)])
+
+
+def _gauge(name: str, what: str, labels: Sequence[str], rows: _Rows) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, value in rows:
+        if value is not None:
+            family.add_metric(values, float(value))
+    return family

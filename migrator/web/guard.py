@@ -1,0 +1,95 @@
+"""Who may ask what: the socket file's mode for those on this machine, a token for all others.
+
+Pure: what is known of a request goes in, a refusal or nothing comes out. Source: docs/control.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from migrator.config.web import is_loopback
+
+OPEN_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
+"""What anybody on this machine may look at, so that monitoring needs no secret."""
+_HARMLESS: Final = frozenset({"GET", "HEAD"})
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """One way in."""
+
+    is_socket: bool
+    """The socket file: whoever may open it may do everything."""
+    token: str | None = field(default=None, repr=False)
+    """None: nothing but the open paths is served over TCP."""
+    is_loopback: bool = True
+    """Only this machine can reach it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is known of a request before it is looked into."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    peer: str
+    """Address of whoever asks; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered."""
+
+    status: int
+    text: str
+
+
+def refusal(asked: Asked, door: Door) -> Refusal | None:
+    """Return why *asked* is not answered at *door*; None when it is."""
+    if door.is_socket:
+        return None
+    if door.is_loopback and _host(asked) not in _LOCAL_NAMES:
+        # a foreign page whose name was made to point here would come by its own name
+        return Refusal(403, "this address is for this machine only; ask by localhost or its IP")
+    if _is_foreign(asked):
+        return Refusal(403, "a page of another origin may not do this")
+    if asked.path in OPEN_PATHS and asked.method in _HARMLESS and is_loopback(asked.peer):
+        return None
+    if door.token is None:
+        return Refusal(
+            403,
+            "only /live, /ready and /metrics are served here: no token is set; set web.token_file, "
+            "or use the control socket",
+        )
+    if not _has_token(asked, door.token):
+        return Refusal(401, "give the token of web.token as Authorization: Bearer …")
+    return None
+
+
+def _host(asked: Asked) -> str:
+    try:
+        return urlsplit(f"//{asked.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_foreign(asked: Asked) -> bool:
+    """Return whether a browser says that another site's page asks for a change."""
+    origin = asked.headers.get("origin")
+    if origin is None or asked.method in _HARMLESS:
+        return False
+    return urlsplit(origin).netloc != asked.headers.get("host", "")
+
+
+def _has_token(asked: Asked, token: str) -> bool:
+    """Return whether the right token was given; takes as long for a wrong one."""
+    scheme, _, given = asked.headers.get("authorization", "").partition(" ")
+    is_same = hmac.compare_digest(given.strip().encode(), token.encode())
+    return is_same and scheme.lower() == "bearer"

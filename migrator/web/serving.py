@@ -1,0 +1,214 @@
+"""Serving the HTTP side beside the daemon's work, from one thread of its own.
+
+The main thread owns signals and logging; the server gets neither. What goes wrong here ends no
+other thread, and nothing of it is left when the context ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from migrator.config.web import is_loopback
+from migrator.errors import MigratorError
+from migrator.web.app import Desk, new_app
+from migrator.web.guard import Door
+from migrator.web.metrics import Instruments
+from migrator.web.orders import Orders
+from migrator.web.panel import Panel
+from migrator.web.sockets import tcp_socket, unix_socket
+
+_log = logging.getLogger(__name__)
+
+_MOST_CONNECTIONS: Final = 64
+"""For each way in; who comes then is told 503."""
+_IDLE_S: Final = 15
+"""A connection without a request is closed after so long."""
+_GRACE_S: Final = 3
+"""At the end, requests that are being answered have so long."""
+_START_S: Final = 10.0
+_CREDENTIALS: Final = struct.Struct("3i")
+"""``struct ucred``: process, user, group; unix(7)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPlan:
+    """Where to listen, and what to ask of whoever comes."""
+
+    socket: Path | None = None
+    """File of the control socket; None: there is none."""
+    listen: tuple[str, int] | None = None
+    """Address and port; port 0: any that is free; None: no TCP."""
+    token: str | None = field(default=None, repr=False)
+    """Over TCP nothing but health and metrics is served without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Where it really listens."""
+
+    socket: Path | None
+    address: tuple[str, int] | None
+
+
+@contextmanager
+def serve(panel: Panel, plan: WebPlan, instruments: Instruments) -> Iterator[Served]:
+    """Serve *panel* as *plan* says for as long as the context lasts.
+
+    Call it from the main thread, before anything is claimed: it raises before it yields or never.
+
+    Raises:
+        ConfigError: A socket cannot be had: it is taken, or cannot be made. Nothing is served.
+    """
+    with ExitStack() as ends:
+        doors: list[tuple[Door, socket.socket]] = []
+        address = None
+        if plan.socket is not None:
+            doors.append((Door(is_socket=True), ends.enter_context(unix_socket(plan.socket))))
+        if plan.listen is not None:
+            listener = ends.enter_context(tcp_socket(*plan.listen))
+            host, port = listener.getsockname()[:2]
+            address = (str(host), int(port))
+            door = Door(is_socket=False, token=plan.token, is_loopback=is_loopback(address[0]))
+            doors.append((door, listener))
+        if doors:
+            ends.enter_context(_thread(panel, instruments, doors))
+            _log.info(
+                "status and control can be asked for",
+                extra={
+                    "action": "web_listening",
+                    "socket": str(plan.socket or ""),
+                    "address": "" if address is None else f"{address[0]} port {address[1]}",
+                },
+            )
+        yield Served(socket=plan.socket, address=address)
+
+
+@contextmanager
+def _thread(
+    panel: Panel, instruments: Instruments, doors: list[tuple[Door, socket.socket]]
+) -> Iterator[None]:
+    thread = _WebThread(panel, instruments, doors)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.stop()
+
+
+class _WebThread:
+    """Runs one event loop with a server for each door."""
+
+    def __init__(
+        self, panel: Panel, instruments: Instruments, doors: list[tuple[Door, socket.socket]]
+    ) -> None:
+        self._panel = panel
+        self._instruments = instruments
+        self._doors = doors
+        self._servers: list[Server] = []
+        self._has_crashed = False
+        self._is_up = threading.Event()
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+
+    def start(self) -> None:
+        """Return when requests are answered."""
+        self._thread.start()
+        if not self._is_up.wait(_START_S) or self._has_crashed:
+            self.stop()
+            raise MigratorError("the web side did not start; the log says why")
+
+    def stop(self) -> None:
+        """End it; what is being answered has a few seconds."""
+        self._is_stopping.set()
+        for server in self._servers:
+            server.should_exit = True
+        self._thread.join(2 * _GRACE_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException:
+            # status and control are missing from now on; the work itself goes on
+            self._has_crashed = True
+            _log.critical(
+                "a bug ended the web side", extra={"action": "web_crashed"}, exc_info=True
+            )
+        finally:
+            self._is_up.set()
+
+    async def _serve(self) -> None:
+        desk = Desk(panel=self._panel, instruments=self._instruments, orders=Orders(self._panel))
+        self._servers = [Server(_config(desk, door)) for door, _ in self._doors]
+        if self._is_stopping.is_set():
+            return
+        await asyncio.gather(
+            self._tell_when_up(),
+            *(
+                server.serve(sockets=[listener])
+                for server, (_, listener) in zip(self._servers, self._doors, strict=True)
+            ),
+        )
+
+    async def _tell_when_up(self) -> None:
+        while not all(server.started for server in self._servers):
+            await asyncio.sleep(0.005)
+        self._is_up.set()
+
+
+def _config(desk: Desk, door: Door) -> Config:
+    return Config(
+        new_app(desk, door),
+        interface="asgi3",
+        http=_Connection,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who asks is who connects, whatever a header says
+        server_header=False,
+        workers=1,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+
+
+class _Connection(H11Protocol):
+    """A connection that knows who is at the other end of a socket file, and is not kept idle."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the class above
+        """Begin; without a request the connection does not last."""
+        super().connection_made(transport)
+        found = transport.get_extra_info("socket")
+        if found is not None and found.family == socket.AF_UNIX:
+            self.client = _peer(found)
+        self.loop.call_later(_IDLE_S, self._end_unused)
+
+    def _end_unused(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()
+
+
+def _peer(connected: socket.socket) -> tuple[str, int]:
+    """Return the name and the process of whoever is at the other end, as the kernel has them."""
+    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(raw)
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = "unknown"
+    return f"{name}, uid {user}", process
