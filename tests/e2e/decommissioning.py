@@ -77,16 +77,18 @@ class Old:
                 channel.exchange_declare(queue, "fanout", durable=True)
                 channel.queue_bind(queue, queue, "")
                 channel.exchange_bind(queue, DELIVERY, f"#.{queue}")
-        self._wait_until_counted(f"{name}.Timeouts", f"{name}.TimeoutsDispatcher")
+        for queue in (f"{name}.Timeouts", f"{name}.TimeoutsDispatcher"):  # a moment, when new
+            self.wait_until_told(queue, "effective_policy_definition")
 
-    def _wait_until_counted(self, *queues: str) -> None:
-        """Wait until the broker tells what is in new queues; it takes a moment."""
+    def wait_until_told(self, queue: str, what: str, at_least: int | None = None) -> None:
+        """Wait until the broker's counts tell *what* of *queue*."""
         deadline_s = time.monotonic() + 20
-        for queue in queues:
-            path = f"queues/{self._vhost}/{queue}"
-            while "effective_policy_definition" not in self._node.api("GET", path):
-                assert time.monotonic() < deadline_s, queue
-                time.sleep(0.05)
+        while True:
+            found = self._node.api("GET", f"queues/{self._vhost}/{queue}")
+            if what in found and (at_least is None or found[what] >= at_least):
+                return
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.05)
 
     def definitions(self) -> Definitions:
         """Return what there is now."""

@@ -103,7 +103,7 @@ def test_all_reasons_are_told_and_nothing_is_changed(old: Old) -> None:
         channel = connection.channel()
         assert channel.basic_get(TIMEOUTS)[0] is not None  # and never acknowledged
         channel.basic_consume(DISPATCHER, lambda *_: None)
-        connection.sleep(0.6)
+        old.wait_until_told(TIMEOUTS, "messages_unacknowledged", 1)
         refused = old.decommission("--yes", codes=(3,))
     assert codes(refused) == {"rows_in_table", "consumers", "messages"}
     assert "1 unacknowledged" in str(refused["refusals"])
