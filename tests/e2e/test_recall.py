@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -227,12 +228,15 @@ def test_killed_at_any_moment_among_others(rig: Rig, version: DelaysVersion) -> 
     soon = foreign(rig, [20 + n * 0.13 for n in range(1000)])
     spans, back = [], []
     with listening(rig) as other:
+        reach_s = 1.5  # shorter when much came back, so that all kills find it at work
         for _ in range(20):
             process = rig.start("recall", "--yes", "--margin", "5s")
             until_it_recalls(rig, process)
-            time.sleep(random.uniform(0.0, 2.0))
+            time.sleep(random.uniform(0.0, reach_s))
             rig.kill(process)
             back.append(len(rig.stored_ids()))
+            came = back[-1] - (back[-2] if len(back) > 1 else 0)
+            reach_s *= 0.6 if came > 600 else 1.0 if came else 1.3
         done: dict[str, Any] = {}
         for _ in range(2):  # what is left, and then a whole look that finds nothing
             began_s = time.monotonic()
@@ -240,17 +244,18 @@ def test_killed_at_any_moment_among_others(rig: Rig, version: DelaysVersion) -> 
             spans.append(round(time.monotonic() - began_s, 1))
             assert ended.returncode == 0, ended.stderr
             done = json.loads(ended.stdout)
-            print(done["found"], ended.stderr)
+            print(done["found"])
         assert done["found"]["restored"] == done["found"]["leftover"] == done["not_found"] == 0
         while datetime.now(UTC) < max(soon.values()) + timedelta(seconds=3):
             time.sleep(0.2)
     print(f"rows back after each kill: {back}; the last two recalls took {spans} s")
     assert rig.stored() == before
     assert [found.timeout_id for found in rig.drain("Billing")] == []
-    kept = rig.drain_levels()
-    assert {str(found.properties.message_id) for found in kept} == set(far)
-    assert len(kept) == len(far)
-    other.demand_in_time(soon)
+    kept = Counter(str(found.properties.message_id) for found in rig.drain_levels())
+    due = soon | far
+    assert kept + Counter(other.arrived.keys()) == Counter(due.keys())
+    other.demand_in_time({key: at for key, at in due.items() if key in other.arrived})
+    assert soon.keys() <= other.arrived.keys()
 
 
 # ── rollback: both halves ───────────────────────────────────────────────────────────────────────
