@@ -8,6 +8,7 @@ The tree::
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
     │   └── UnknownEndpoint          the store has no such endpoint
+    ├── CommandRefused            3  a running daemon refused a command; nothing was changed
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
     │   └── RowRefused               it does not take this row, and never will
@@ -19,6 +20,7 @@ The tree::
     │   ├── MessageTooLarge           it takes no body as large as one of ours
     │   ├── DeliveryLimitNear        a message has come back so often that it must be left alone
     │   └── EntityMismatch           an entity exists with other arguments
+    ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
     ├── Interrupted             143  a signal ended the work before it was done
     └── IllegalTransition         1  the state table does not know this step
@@ -143,6 +145,18 @@ class DeliveryLimitNear(TargetError):
 
 class EntityMismatch(TargetError):
     """A queue or exchange exists with other arguments than required."""
+
+
+class CommandRefused(MigratorError):
+    """A running daemon refused a command, and says why. Nothing was changed."""
+
+    exit_code = ExitCode.PREFLIGHT_REFUSED
+
+
+class DaemonUnavailable(MigratorError):
+    """No daemon answers on its control socket. Asking again is safe."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class HandOverDoubtful(MigratorError):

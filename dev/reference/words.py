@@ -21,11 +21,11 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "correct what the message lists; `migrator config show` tells where each value came from",
     ),
     ExitCode.PREFLIGHT_REFUSED: (
-        "preflight refused; nothing was changed",
+        "preflight, or a running daemon, refused; nothing was changed",
         "do what the message says, then `migrator check`",
     ),
     ExitCode.UNREACHABLE: (
-        "store or broker unreachable, or it did not do what was asked",
+        "store, broker or daemon unreachable, or it did not do what was asked",
         "put it right and run again; the ledger knows where it was",
     ),
     ExitCode.QUARANTINED: (

@@ -6,12 +6,13 @@ import typer
 
 from migrator.broker.topology import create_delays
 from migrator.cli import canary, relocation, removal, verification
-from migrator.cli.ladder import ladder_document, ladder_table
+from migrator.cli.ladder import ladder_table
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
 from migrator.cli.session import Delays, Json, given, session_of
 from migrator.domain.ladder import Ladder
 from migrator.errors import ExitCode
+from migrator.web.documents import ladder_document
 
 verbs = typer.Typer(
     help="The native delay levels: make them, look into them, verify them, try them."

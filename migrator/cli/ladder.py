@@ -1,6 +1,6 @@
 """The delay levels drawn as a ladder: one rung per level, filled with what waits on it.
 
-Pure: a ladder goes in, a table or a document comes out; nothing here writes.
+Pure: a ladder goes in, a table comes out; nothing here writes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.domain.ladder import Ladder, Step, span_text
-from migrator.domain.routing import level_name
 
 _RUNG_CHARS: Final = 16
 _NOT_KNOWN: Final = "not known"
@@ -32,35 +31,6 @@ def ladder_table(ladder: Ladder) -> Table:
     numbers = (sums.ready, sums.unacknowledged, sums.held, sums.consumers)
     table.add_row("", "total", "", *map(_count, numbers), "", style="bold")
     return table
-
-
-def ladder_document(ladder: Ladder) -> dict[str, object]:
-    """Return the ladder for JSON; null: not known, or no such queue."""
-    sums = ladder.totals
-    return {
-        "delays": str(ladder.version),
-        "not_known": ladder.gap or None,
-        "levels": [
-            {
-                "level": step.level,
-                "queue": level_name(ladder.version, step.level),
-                "exists": step.exists,
-                "wait_s": step.wait_s,
-                "longest_delay_s": step.longest_delay_s,
-                "ready": step.ready,
-                "unacknowledged": step.unacknowledged,
-                "held": step.held,
-                "consumers": step.consumers,
-            }
-            for step in ladder.steps
-        ],
-        "total": {
-            "ready": sums.ready,
-            "unacknowledged": sums.unacknowledged,
-            "held": sums.held,
-            "consumers": sums.consumers,
-        },
-    }
 
 
 def _cells(step: Step, most: int) -> list[Text]:

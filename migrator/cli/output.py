@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TextIO
 
 from rich.console import Console
 from rich.table import Table
+
+from migrator.web.documents import plain as plain
 
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
@@ -24,17 +26,6 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
     return json.dumps(document, indent=2, ensure_ascii=False, default=plain)
-
-
-def plain(value: object) -> object:
-    """Return *value* as something JSON has: times as ISO 8601, durations in seconds."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value)
 
 
 def write_table(

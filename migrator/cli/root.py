@@ -15,6 +15,7 @@ from migrator.cli import (
     batch,
     broker,
     check,
+    control,
     db,
     decommission,
     delays,
@@ -59,6 +60,11 @@ program.command(epilog=preview.EPILOG)(preview.preview)
 program.command(epilog=check.EPILOG)(check.check)
 program.command(epilog=endpoints.EPILOG)(endpoints.endpoints)
 program.command(epilog=status.EPILOG)(status.status)
+program.command(epilog=control.PAUSE_EPILOG)(control.pause)
+program.command(epilog=control.RESUME_EPILOG)(control.resume)
+program.command("set", epilog=control.SET_EPILOG)(control.adjust)
+program.command(epilog=control.DRAIN_EPILOG)(control.drain)
+program.command(epilog=control.STOP_EPILOG)(control.stop)
 program.command(epilog=verify.EPILOG)(verify.verify)
 program.add_typer(quarantine.verbs, name="quarantine")
 program.command(epilog=rollback.EPILOG)(rollback.rollback)

@@ -28,13 +28,14 @@ from migrator.cli.session import (
     selection_options,
     session_of,
 )
-from migrator.cli.status import endpoint_documents, lane_name, write_endpoints
+from migrator.cli.status import lane_name, write_endpoints
 from migrator.daemon.launch import run as launch
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
 from migrator.engine.checks import refuse, run_checks
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ExitCode, MigratorError
+from migrator.web.documents import endpoint_documents
 from migrator.wiring import App
 
 _log = logging.getLogger(__name__)

@@ -11,13 +11,17 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.cli.control import Socket, client_of
+from migrator.cli.daemon import show_daemon
 from migrator.cli.opening import opened
-from migrator.cli.output import console, plain, write_json, write_table, write_text
+from migrator.cli.output import console, json_text, plain, write_json, write_table, write_text
 from migrator.cli.recalled import MARGIN, forecast_document
-from migrator.cli.session import Json, duration, session_of
+from migrator.cli.session import Json, Session, duration, session_of
 from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.report import EndpointProgress, LaneStatus, Progress
-from migrator.domain.states import BatchState, RowState
+from migrator.domain.states import BatchState
+from migrator.web.client import DaemonClient
+from migrator.web.documents import progress_document
 from migrator.wiring import App
 from migrator.wiring.recall import RecallWiring
 
@@ -25,6 +29,7 @@ EPILOG = """\b
 Examples:
   migrator status
   migrator status --watch --interval 5s
+  migrator status --daemon
   migrator status --json"""
 
 pause: Callable[[float], None] = time.sleep
@@ -44,14 +49,24 @@ def status(
     context: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Look again until Ctrl-C.")] = False,
     interval: Interval = "2s",
+    daemon: Annotated[
+        bool,
+        typer.Option("--daemon", help="Ask the running daemon, by its control socket."),
+    ] = False,
+    socket: Socket = None,
     as_json: Json = False,
 ) -> None:
     """Show progress, quarantine, doubtful batches and lanes, as the ledger has them.
 
     With --watch --json, each look is one line.
+
+    With --daemon: what the daemon works on, how fast, and why it waits; no database is asked.
     """
     session = session_of(context, as_json=as_json)
     pause_s = max(duration("--interval", interval).total_seconds(), 0.1)
+    if daemon or socket is not None:
+        _ask_daemon(session, client_of(session, socket), pause_s if watch else None)
+        return
     with opened(session.load()) as app:
         app.ledger_facts.verify()
         way_back = _WayBack(app)
@@ -62,6 +77,25 @@ def status(
             if not watch:
                 return
             pause(pause_s)
+
+
+def _ask_daemon(session: Session, client: DaemonClient, pause_s: float | None) -> None:
+    """Show what the daemon says: once, or again and again with a pause."""
+    while True:
+        found = client.status()
+        if not session.wants_json:
+            _clear(is_repeated=pause_s is not None)
+            show_daemon(found)
+        else:
+            write_text(json_text(found) if pause_s is None else json.dumps(found))
+        if pause_s is None:
+            return
+        pause(pause_s)
+
+
+def _clear(*, is_repeated: bool) -> None:
+    if is_repeated and console().is_terminal:
+        write_text(_CLEAR)
 
 
 class _WayBack:
@@ -97,8 +131,7 @@ def show(
 ) -> None:
     """Write *progress*, and what a rollback could bring back, to stdout."""
     if not as_json:
-        if is_repeated and console().is_terminal:
-            write_text(_CLEAR)
+        _clear(is_repeated=is_repeated)
         _write_tables(progress)
         for line in _way_back(expected):
             write_text(line)
@@ -114,71 +147,9 @@ def status_document(
 ) -> dict[str, object]:
     """Return *progress* as plain values for JSON."""
     return {
-        "taken_at": progress.taken_at,
-        "endpoints": endpoint_documents(progress.endpoints),
-        "quarantine": [
-            {"endpoint": q.endpoint, "reason": q.reason, "rows": q.rows}
-            for q in progress.quarantine
-        ],
-        "doubtful": [
-            {
-                "batch": d.batch,
-                "endpoint": d.endpoint,
-                "lane": d.lane,
-                "mode": d.mode,
-                "attempt": d.attempt,
-                "size": d.size,
-                "since": d.since,
-            }
-            for d in progress.doubtful
-        ],
-        "held": [
-            {
-                "endpoint": held.endpoint,
-                "source": held.source,
-                "destination": held.destination,
-                "reason": held.reason,
-                "detail": held.detail,
-                "tries": held.tries,
-                "since": held.since,
-                "next_try_at": held.next_try_at,
-            }
-            for held in progress.held
-        ],
-        "oldest_open_age_s": progress.oldest_open_age,
-        "lanes": [
-            {
-                "lane": lane.lane,
-                "serves": lane.serves,
-                "owner": lane.owner,
-                "doing": lane.doing,
-                "is_alive": lane.is_alive,
-                "until": lane.until,
-                "renewed_at": lane.renewed_at,
-                "open_batches": lane.open_batches,
-            }
-            for lane in progress.lanes
-        ],
+        **progress_document(progress),
         "rollback": None if expected is None else forecast_document(expected),
     }
-
-
-def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[dict[str, object]]:
-    """Return the counts of each endpoint as plain values for JSON."""
-    return [
-        {
-            "endpoint": endpoint.endpoint,
-            "claimed_total": sum(endpoint.rows.values()),
-            "in_flight": endpoint.in_flight,
-            "handed_over": endpoint.handed_over,
-            "dispatched": endpoint.dispatched,
-            "quarantined": endpoint.quarantined,
-            "doubtful": endpoint.doubtful,
-            "released": endpoint.count(RowState.RELEASED),
-            "rows": dict(sorted(endpoint.rows.items())),
-        }
-        for endpoint in endpoints
-    ]
 
 
 def write_endpoints(endpoints: Sequence[EndpointProgress]) -> None:

@@ -22,6 +22,7 @@ from migrator.domain.report import (
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import BatchId, EndpointName, Lane
 from migrator.stores.recall import SqlRecalls
+from migrator.web.documents import endpoint_documents
 from tests.unit.cli.conftest import Program
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -133,7 +134,7 @@ def test_what_is_held_is_in_the_document() -> None:
 def test_the_document_has_every_number() -> None:
     """Under its documented name."""
     document = status.status_document(PROGRESS)
-    (endpoint,) = status.endpoint_documents(PROGRESS.endpoints)
+    (endpoint,) = endpoint_documents(PROGRESS.endpoints)
     assert document["endpoints"] == [endpoint]
     assert endpoint == {
         "endpoint": "Sales",

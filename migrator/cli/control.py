@@ -1,0 +1,142 @@
+"""``migrator pause``, ``resume``, ``set``, ``drain`` and ``stop``: tell a running daemon."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migrator.cli.output import write_json, write_text
+from migrator.cli.session import Json, Session, given, session_of
+from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
+from migrator.domain.timeouts import EndpointName
+from migrator.errors import CommandRefused, ConfigError
+from migrator.web.client import DaemonClient
+from migrator.web.commands import NO_REASON, Order, build_order, parse_order
+from migrator.web.documents import answer_document
+
+PAUSE_EPILOG = """\b
+Examples:
+  migrator pause --reason "index rebuild until 6"
+  migrator pause --endpoint Sales --reason "its queue is full\""""
+RESUME_EPILOG = """\b
+Examples:
+  migrator resume
+  migrator resume --endpoint Sales"""
+SET_EPILOG = """\b
+Examples:
+  migrator set batch_size 200
+  migrator set rate_limit 500
+  migrator set lanes 4
+  migrator set cutoff 5m"""
+DRAIN_EPILOG = """\b
+Examples:
+  migrator drain
+  migrator drain --socket /run/migrator/control.sock"""
+STOP_EPILOG = """\b
+Examples:
+  migrator stop"""
+
+Socket = Annotated[
+    Path | None,
+    typer.Option(
+        "--socket", metavar="FILE", help="The daemon's control socket.  [env: MIGRATOR_WEB__SOCKET]"
+    ),
+]
+Endpoint = Annotated[
+    str | None, typer.Option("--endpoint", metavar="NAME", help="Only this one; else all.")
+]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; shown wherever the pause is.")]
+
+
+def pause(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    reason: Reason = NO_REASON,
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Claim nothing more; what is claimed is finished. Lasts until resumed or started again."""
+    command = Pause(endpoint=_name(endpoint), reason=reason)
+    _give(command, session_of(context, as_json=as_json), socket)
+
+
+def resume(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Lift a pause; without --endpoint every pause. Other reasons to wait stay."""
+    command = Resume(endpoint=_name(endpoint))
+    _give(command, session_of(context, as_json=as_json), socket)
+
+
+def adjust(
+    context: typer.Context,
+    knob: Annotated[
+        Knob, typer.Argument(metavar="batch_size|rate_limit|lanes|cutoff", help="What to change.")
+    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As in the settings file.")],
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Change a setting of [handover] until the daemon is started again."""
+    _give(Adjust(knob=knob, value=value), session_of(context, as_json=as_json), socket)
+
+
+def drain(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
+    """Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the end."""
+    _give(Drain(), session_of(context, as_json=as_json), socket)
+
+
+def stop(context: typer.Context, socket: Socket = None, as_json: Json = False) -> None:
+    """End between two steps: as the second SIGTERM does. The next start goes on from there."""
+    _give(StopNow(), session_of(context, as_json=as_json), socket)
+
+
+def client_of(session: Session, socket: Path | None) -> DaemonClient:
+    """Return the daemon that *socket*, or else the settings, mean.
+
+    Raises:
+        ConfigError: Neither says where it listens.
+    """
+    wanted = None if socket is None else given("web.socket", str(socket.absolute()), "--socket")
+    path = session.load(wanted).settings.web.socket
+    if path is None:
+        raise ConfigError(
+            "where does the daemon listen? set web.socket in migrator.toml, for the daemon as "
+            "well, or MIGRATOR_WEB__SOCKET, or give --socket"
+        )
+    return DaemonClient(path)
+
+
+def _give(command: Command, session: Session, socket: Path | None) -> None:
+    order = Order(command=command, who=_caller())
+    try:
+        parse_order(build_order(order))
+    except ValueError as exc:
+        raise ConfigError(str(exc)) from exc
+    answer = client_of(session, socket).give(order)
+    if session.wants_json:
+        write_json("control", answer_document(answer))
+    if not answer.is_done:
+        raise CommandRefused(f"refused: {answer.text}")
+    if not session.wants_json:
+        write_text(answer.text)
+
+
+def _name(endpoint: str | None) -> EndpointName | None:
+    return None if endpoint is None else EndpointName(endpoint)
+
+
+def _caller() -> str | None:
+    """Return how whoever calls is called; None: nobody knows."""
+    try:
+        name = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return None
+    return name if name.isprintable() and name.strip() else None
