@@ -60,10 +60,11 @@ def _measure(rig: Rig, rows: int, body: bytes) -> None:
             waiting = threading.Thread(
                 target=lambda late=late, due=due: late.extend(lateness_s(rig, due, seconds=200))  # type: ignore[misc]  # mypy cannot type a lambda's default
             )
-            waiting.start()
+            if due:
+                waiting.start()
             _one(rig, name, options, rows)
-            waiting.join()
-            if late:
+            if due:
+                waiting.join()
                 late.sort()
                 print(
                     f"  of others: {len(late)}, earliest {late[0]:.2f} s, median "
@@ -78,7 +79,10 @@ def _one(rig: Rig, name: str, options: tuple[str, ...], rows: int) -> None:
     began = time.perf_counter()
     process = rig.start("verify", "--json", *options)
     cpu_s, peak_mib = watch(process)
-    found = json.loads(rig.finish(process).stdout)
+    done = rig.finish(process)
+    if not done.stdout:
+        raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
+    found = json.loads(done.stdout)
     wall_s = time.perf_counter() - began
     seen = sum((level["ours"] or 0) + (level["foreign"] or 0) for level in found["levels"])
     print(

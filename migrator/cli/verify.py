@@ -17,8 +17,9 @@ from migrator.cli.opening import opened
 from migrator.cli.output import console, say, write_json, write_table, write_text
 from migrator.cli.session import Delays, Endpoints, Json, given, session_of
 from migrator.config.quantities import parse_duration
+from migrator.daemon.owner import is_surely_dead
 from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.timeouts import RECALL_LANE, EndpointName
 from migrator.domain.verification import (
     EndpointBalance,
     Found,
@@ -26,7 +27,7 @@ from migrator.domain.verification import (
     Verification,
 )
 from migrator.engine.verify import VerifyPlan
-from migrator.errors import ConfigError, ExitCode
+from migrator.errors import ConfigError, ExitCode, PreflightRefused
 from migrator.ports.levels import ScanLimits
 from migrator.wiring import App
 from migrator.wiring.verification import VerificationWiring
@@ -38,8 +39,8 @@ Examples:
   migrator verify --scan --rate 5000 --evidence sales.jsonl
 
 \b
-Exit codes: 0 balanced; 4 store or broker unreachable; 5 balanced, but rows are in quarantine;
-  6 something does not agree, or batches are doubtful."""
+Exit codes: 0 balanced; 3 somebody recalls; 4 store or broker unreachable;
+  5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful."""
 
 _STATES: Final = (
     ("handed over", BatchState.HANDED_OVER),
@@ -94,6 +95,8 @@ def verify(
     with opened(loaded) as app:
         app.ledger_facts.verify()
         _demand_known(app, plan)
+        if scan:
+            _demand_no_recall(app)
         found, digest = _verified(app, plan, evidence)
         app.runs.record("verified", detail=_summary(found), batch=None)
     if session.wants_json:
@@ -129,6 +132,17 @@ def _demand_known(app: App, plan: VerifyPlan) -> None:
     booked = {each.endpoint for each in app.books.progress().endpoints}
     for name in sorted(plan.endpoints - booked):
         app.store.find(name)
+
+
+def _demand_no_recall(app: App) -> None:
+    """Demand that nobody recalls: what we hold would be hidden from a recall, and the reverse.
+
+    Raises:
+        PreflightRefused: Somebody does.
+    """
+    for lane, owner in app.leases.holders():
+        if lane == RECALL_LANE and not is_surely_dead(owner):
+            raise PreflightRefused(f"{owner} recalls; --scan waits until it has ended")
 
 
 def _verified(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:

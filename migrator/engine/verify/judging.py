@@ -42,30 +42,36 @@ class Seen:
     """By the ledger's id: what is wrong with a message of it, and its level."""
 
 
-def timeout_id_of(message: LevelMessage) -> TimeoutId | None:
-    """Return whose message *message* claims to be; None when it claims to be of no timeout."""
-    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    if not isinstance(timeout_id, str) or not timeout_id:
-        return None
-    return TimeoutId(timeout_id)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighted:
+    """One message that was seen, without what is in it."""
+
+    claim: LevelSighting | None
+    """What it claims to be; None: no timeout of anybody."""
+    place: Place
+    seen_at: datetime
+    """In the database's time."""
 
 
-def sighting_of(message: LevelMessage) -> LevelSighting | None:
-    """Return what *message* claims to be; None when it claims to be of no timeout."""
-    timeout_id = timeout_id_of(message)
-    if timeout_id is None:
-        return None
-    body_hash = hashlib.sha256(message.body).hexdigest()
-    return LevelSighting(timeout_id=timeout_id, body_hash=body_hash)
-
-
-def place_of(level: int, message: LevelMessage) -> Place:
-    """Return where *message* is; a key that nobody can read counts as one without a delay."""
+def sighted(level: int, message: LevelMessage) -> Sighted:
+    """Return what has to be known of *message*; a key that nobody can read has no delay."""
     try:
         delay_s, _ = parse_routing_key(message.routing_key)
     except ValueError:
         delay_s = 0
-    return Place(level=level, delay_s=delay_s)
+    return Sighted(
+        claim=_claim(message),
+        place=Place(level=level, delay_s=delay_s),
+        seen_at=message.seen_at,
+    )
+
+
+def _claim(message: LevelMessage) -> LevelSighting | None:
+    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+    if not isinstance(timeout_id, str) or not timeout_id:
+        return None
+    body_hash = hashlib.sha256(message.body).hexdigest()
+    return LevelSighting(timeout_id=TimeoutId(timeout_id), body_hash=body_hash)
 
 
 def is_stray(known: KnownTimeout) -> bool:
@@ -74,22 +80,17 @@ def is_stray(known: KnownTimeout) -> bool:
 
 
 def judge_message(
-    known: KnownTimeout,
-    place: Place,
-    *,
-    before: Place | None,
-    seen_at: datetime,
-    held_for: timedelta,
+    known: KnownTimeout, message: Sighted, *, before: Place | None, held_for: timedelta
 ) -> tuple[Discrepancy, str] | None:
     """Return what is wrong with a message of a timeout of ours; None: nothing.
 
     Args:
         known: What the ledger has under its id.
-        place: Where it is.
+        message: Where it is, and when.
         before: Where a message with that id was seen before in the same pass.
-        seen_at: When it was seen, in the database's time.
         held_for: So long it may have been held by somebody who looked.
     """
+    place, seen_at = message.place, message.seen_at
     where = f"in level {place.level:02d}"
     if is_stray(known):
         return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"

@@ -13,7 +13,7 @@ from migrator.domain.report import DoubtfulBatch
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import BatchId, Lane
 from migrator.domain.verification import Discrepancy, Place, Verdict
-from migrator.engine.verify import missing, rows, verifier
+from migrator.engine.verify import missing, rows, sweep, verifier
 from migrator.engine.verify.places import Places
 from tests.unit.engine.verify.world import BILLING, DAY, NOW, SALES, MemoryEvidence, World
 
@@ -352,6 +352,16 @@ def test_other_endpoints_are_left_out() -> None:
     assert (found.verdict, found.rows_checked) == (Verdict.BALANCED, 5)
     assert [each.endpoint for each in found.endpoints] == [SALES]
     assert counts(world) == {"twice_in_levels": 1, "content_changed": 1}
+
+
+def test_a_slow_ledger_does_not_lose_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is asked about what was seen, the broker gets signs of life."""
+    monkeypatch.setattr(sweep, "CHUNK", 2)
+    world = healthy(9)
+    assert (counts(world), world.signs_of_life) == ({}, 0)
+    world.slowness = 1.5
+    assert counts(world) == {}
+    assert world.signs_of_life == 2
 
 
 # ── sums of the levels ──────────────────────────────────────────────────────────────────────────

@@ -72,6 +72,7 @@ class FakeScan:
         raise AssertionError("a verification takes nothing out")
 
     def close(self) -> None:
+        self.world.is_holding = False
         self.world.closed[self.level] += 1
         for move in self.world.on_close.pop(self.level, []):
             move()
@@ -97,6 +98,10 @@ class World:
     staged: int | None = 0
     closed: Counter[int] = field(default_factory=Counter)
     on_close: dict[int, list[Callable[[], object]]] = field(default_factory=dict)
+    is_holding: bool = False
+    slowness: float = 0.0
+    """Seconds that the ledger needs to say what it knows."""
+    signs_of_life: int = 0
     on_wait: Callable[[], None] = lambda: None
     asked_pages: list[int] = field(default_factory=list)
     ledger_changes: list[Callable[[], None]] = field(default_factory=list)
@@ -205,10 +210,12 @@ class World:
     # ── the levels ──
 
     def scan(self, level: int, limits: ScanLimits) -> FakeScan:
+        self.is_holding = True
         assert level not in self.missing_levels
         return FakeScan(self, level)
 
     def ready(self) -> Mapping[int, int]:
+        self.signs_of_life += 1
         return {level: len(found) for level, found in self.levels.items()}
 
     def ladder(self) -> Ladder:
@@ -297,6 +304,8 @@ class World:
         return len(found), found[:at_most]
 
     def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
+        assert not self.is_holding, "messages of others are held while the ledger is asked"
+        self.elapsed += self.slowness
         found = {}
         for sighting in sightings:
             rows = [row for row in self.rows if row.timeout_id == sighting.timeout_id]
