@@ -1,0 +1,468 @@
+"""The web side on a real server, socket file and TCP port; the daemon only remembers."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from migrator.domain.control import Liveness, Pause, Readiness
+from migrator.domain.timeouts import EndpointName
+from migrator.errors import ConfigError, MigratorError
+from migrator.web import app as web_app
+from migrator.web import serving
+from migrator.web.metrics import Instruments
+from migrator.web.orders import Orders
+from migrator.web.serving import Served, WebPlan, serve
+from tests.support.panel import MemoryPanel
+
+TOKEN = "correct horse battery"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A served panel, and two ways to it."""
+
+    panel: MemoryPanel
+    instruments: Instruments
+    served: Served
+    by_socket: httpx.Client
+    by_http: httpx.Client
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where TCP is listened on."""
+        assert self.served.address is not None
+        return self.served.address
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A path short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="web-") as folder:
+        yield Path(folder) / "control.sock"
+
+
+@pytest.fixture(scope="module")
+def shared_site() -> Iterator[Site]:
+    """A panel served on both ways, with a token."""
+    panel, instruments = MemoryPanel(), Instruments()
+    with tempfile.TemporaryDirectory(prefix="web-") as folder:
+        path = Path(folder) / "control.sock"
+        plan = WebPlan(socket=path, listen=("127.0.0.1", 0), token=TOKEN)
+        with serve(panel, plan, instruments) as served:
+            assert served.address is not None
+            by_http = httpx.Client(base_url="http://{}:{}".format(*served.address), trust_env=False)
+            with client(path) as by_socket, by_http:
+                yield Site(panel, instruments, served, by_socket, by_http)
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """The same, with a panel that was told nothing yet."""
+    shared_site.panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    return shared_site
+
+
+def client(path: Path) -> httpx.Client:
+    """Return whoever asks by the socket."""
+    return httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(path)), base_url="http://daemon", timeout=10
+    )
+
+
+def error(answer: httpx.Response, status: int) -> str:
+    """Return the text of an error; it must have this status and the documented form."""
+    assert answer.status_code == status, answer.text
+    document: dict[str, Any] = answer.json()
+    assert document.pop("schema") == "migrator/error/1"
+    return str(document["error"])
+
+
+def raw(address: tuple[str, int], request: bytes, *, seconds: float = 5) -> bytes:
+    """Return everything that is answered to *request* until the server hangs up."""
+    with closing(socket.create_connection(address, timeout=seconds)) as connection:
+        connection.sendall(request)
+        answer = b""
+        while chunk := connection.recv(65_536):
+            answer += chunk
+    return answer
+
+
+# ── what is answered ────────────────────────────────────────────────────────────────────────
+
+
+def test_the_socket_needs_no_token(site: Site) -> None:
+    """Its mode is what protects it."""
+    assert site.served.socket is not None
+    assert stat.S_IMODE(site.served.socket.stat().st_mode) == 0o660
+    found = site.by_socket.get("/status")
+    assert (found.status_code, found.json()["schema"]) == (200, "migrator/daemon/1")
+    assert found.json()["owner"] == "app1/1/2/3"
+
+
+def test_a_command_is_given_with_who_gave_it(site: Site) -> None:
+    """By the socket: as they call themselves, and as the kernel knows them."""
+    order = {"command": "pause", "endpoint": "Sales", "reason": "index rebuild", "who": "alice"}
+    found = site.by_socket.post("/control", json=order)
+    assert found.status_code == 200
+    assert found.json() == {
+        "schema": "migrator/control/1",
+        "is_done": True,
+        "text": "paused Sales: index rebuild",
+    }
+    ((command, who),) = site.panel.told
+    assert command == Pause(endpoint=EndpointName("Sales"), reason="index rebuild")
+    assert who == f"alice ({getpass.getuser()}, uid {os.getuid()} by the control socket)"
+
+
+def test_a_command_over_http_needs_the_token(site: Site) -> None:
+    """And is noted as coming from there."""
+    order = {"command": "drain"}
+    assert "Bearer" in error(site.by_http.post("/control", json=order), 401)
+    wrong = {"authorization": f"Bearer {TOKEN}!"}
+    refused = site.by_http.post("/control", json=order, headers=wrong)
+    error(refused, 401)
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert not site.panel.told
+    assert site.by_http.post("/control", json=order, headers=BEARER).json()["is_done"]
+    assert [who for _, who in site.panel.told] == ["token from 127.0.0.1"]
+
+
+def test_a_refused_command_is_a_conflict(site: Site) -> None:
+    """The same document, and nothing was changed."""
+    order = {"command": "set", "knob": "batch_size", "value": "many"}
+    found = site.by_socket.post("/control", json=order)
+    assert (found.status_code, found.json()["is_done"]) == (409, False)
+
+
+def test_health_is_told_by_status_and_reason(site: Site) -> None:
+    """Without a token; 503 when it is not well."""
+    assert site.by_http.get("/live").json()["is_alive"] is True
+    assert site.by_http.get("/ready").status_code == 200
+    site.panel.liveness = Liveness(silent_s={"lane-worker-0": 400.0}, is_alive=False)
+    site.panel.readiness = Readiness(is_ready=False, reasons=["the store does not answer"])
+    live, ready = site.by_http.get("/live"), site.by_http.get("/ready")
+    assert (live.status_code, live.json()["silent_s"]) == (503, {"lane-worker-0": 400.0})
+    assert (ready.status_code, ready.json()["reasons"]) == (503, ["the store does not answer"])
+
+
+def test_metrics_are_those_of_this_moment(site: Site) -> None:
+    """In Prometheus' text format."""
+    site.instruments.sent("Sales", lateness_s=0.1)
+    found = site.by_http.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert found.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'migrator_lateness_seconds_count{endpoint="Sales"} 1.0' in found.text
+    assert 'migrator_handed_over_rows{endpoint="Sales"} 90.0' in found.text
+
+
+# ── what is not ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["/nothing", "/", "/static/app.js", "/docs", "/openapi.json", "/status/", "/../etc/passwd"],
+)
+def test_there_is_nothing_else(site: Site, asked: str) -> None:
+    """No files, no folders, no other spelling; without the token not even that is told."""
+    assert "nothing at this path" in error(site.by_socket.get(asked), 404)
+    error(site.by_http.get(asked), 401)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "allowed"),
+    [
+        ("POST", "/status", {"GET", "HEAD"}),
+        ("DELETE", "/live", {"GET", "HEAD"}),
+        ("OPTIONS", "/metrics", {"GET", "HEAD"}),
+        ("GET", "/control", {"POST"}),
+    ],
+)
+def test_a_wrong_method_is_refused(site: Site, method: str, asked: str, allowed: set[str]) -> None:
+    """It says which ones there are."""
+    found = site.by_socket.request(method, asked)
+    error(found, 405)
+    assert set(found.headers["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "text/plain", 415),
+        (b"command=drain", "application/x-www-form-urlencoded", 415),
+        (b"{", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b"[" * 8000, "application/json", 400),
+        (b'{"command": "drain", "at": 5}', "application/json", 400),
+        (b'{"command": "NaN"}', "application/json; charset=utf-8", 400),
+        (b'"' + b"x" * web_app.LARGEST_BODY_BYTES + b'"', "application/json", 413),
+    ],
+)
+def test_a_body_that_is_no_command_is_refused(
+    site: Site, body: bytes, kind: str, status: int
+) -> None:
+    """And nobody is told anything."""
+    error(site.by_socket.post("/control", content=body, headers={"content-type": kind}), status)
+    assert not site.panel.told
+
+
+def test_a_body_without_an_announced_length_is_bounded(site: Site) -> None:
+    """No more is kept than may be, however much comes."""
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 1024
+
+    headers = {"content-type": "application/json"}
+    error(site.by_socket.post("/control", content=pieces(), headers=headers), 413)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that hangs is told and closed."""
+    monkeypatch.setattr(web_app, "BODY_PATIENCE_S", 0.1)
+    request = (
+        "POST /control HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {TOKEN}\r\ncontent-length: 20\r\n\r\n{{"
+    )
+    answer = raw(site.address, request.encode())
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in answer.lower()
+
+
+def test_what_follows_a_refused_request_is_not_taken_for_another(site: Site) -> None:
+    """A body that nobody may send is not read as a request of its own."""
+    inner = b"GET /live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    outer = b"POST /control HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(inner)
+    answer = raw(site.address, outer + inner)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"rubbish\r\n\r\n", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\r\n\r\n"]
+)
+def test_what_is_no_http_is_refused(site: Site, request_line: bytes) -> None:
+    """And the next connection is served."""
+    assert raw(site.address, request_line).startswith(b"HTTP/1.1 400 ")
+    assert site.by_http.get("/live").status_code == 200
+
+
+def test_a_page_of_another_name_or_origin_is_refused(site: Site) -> None:
+    """Whatever else it sends."""
+    error(site.by_http.get("/metrics", headers={"host": "evil.example"}), 403)
+    foreign = {**BEARER, "origin": "https://evil.example"}
+    error(site.by_http.post("/control", json={"command": "drain"}, headers=foreign), 403)
+    assert not site.panel.told
+
+
+def test_without_a_token_control_is_by_the_socket_alone(path: Path) -> None:
+    """Monitoring works all the same."""
+    plan = WebPlan(listen=("127.0.0.1", 0))
+    with serve(MemoryPanel(), plan, Instruments()) as served:
+        assert served.address is not None
+        base = "http://{}:{}".format(*served.address)
+        with httpx.Client(base_url=base, trust_env=False) as client:
+            assert client.get("/metrics").status_code == 200
+            assert "no token is set" in error(client.get("/status"), 403)
+            error(client.post("/control", json={"command": "drain"}, headers=BEARER), 403)
+
+
+def test_every_answer_has_the_same_headers(site: Site) -> None:
+    """Errors as well; and none says what serves it."""
+    for found in (
+        site.by_socket.get("/status"),
+        site.by_socket.get("/nothing"),
+        site.by_http.get("/status"),
+        site.by_http.get("/metrics"),
+    ):
+        assert {name: found.headers[name] for name in web_app.SECURITY_HEADERS} == dict(
+            web_app.SECURITY_HEADERS
+        )
+        assert "server" not in found.headers
+        assert "uvicorn" not in str(found.headers).lower()
+
+
+# ── what goes wrong ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bug_is_logged_and_not_shown(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """The next request is answered."""
+    site.panel.bug = RuntimeError("postgresql://u:secret@db")
+    assert "secret" not in error(site.by_socket.get("/status"), 500)
+    assert site.by_socket.get("/live").status_code == 200
+    (line,) = [r for r in caplog.records if getattr(r, "action", "") == "web_failed"]
+    assert line.levelno == logging.ERROR
+
+
+def test_a_command_without_an_answer_is_told_as_such(path: Path) -> None:
+    """Others are served meanwhile, the next command is told to try again, the end does not wait."""
+    panel = MemoryPanel()
+    panel.answers.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "Orders", lambda panel: Orders(panel, patience_s=0.1))
+        with serve(panel, WebPlan(socket=path), Instruments()), client(path) as asker:
+            drained = asker.post("/control", json={"command": "drain"})
+            assert "may still do it" in error(drained, 504)
+            stopped = asker.post("/control", json={"command": "stop"})
+            assert "nothing was done" in error(stopped, 503)
+            assert asker.get("/live").status_code == 200
+            began_s = time.monotonic()
+    assert time.monotonic() - began_s < 2
+    panel.answers.set()
+    assert len(panel.told) == 1
+
+
+def test_too_many_connections_do_not_shut_the_other_way(site: Site) -> None:
+    """Whoever holds all that TCP has does not keep the operator out."""
+    held = [socket.create_connection(site.address) for _ in range(70)]
+    try:
+        deadline_s = time.monotonic() + 5
+        while site.by_http.get("/live").status_code != 503:
+            assert time.monotonic() < deadline_s
+        assert site.by_socket.get("/live").status_code == 200
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_a_connection_that_asks_nothing_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a few that hang would keep all others out."""
+    monkeypatch.setattr(serving, "_IDLE_S", 0.1)
+    plan = WebPlan(listen=("127.0.0.1", 0))
+    with serve(MemoryPanel(), plan, Instruments()) as served:
+        assert served.address is not None
+        with closing(socket.create_connection(served.address, timeout=5)) as connection:
+            connection.sendall(b"GET /live HT")
+            with pytest.raises(ConnectionResetError):
+                raise_at_end(connection.recv(10))
+
+
+def raise_at_end(found: bytes) -> None:
+    """Make both ways of hanging up the same."""
+    assert found == b""
+    raise ConnectionResetError
+
+
+# ── beginning and end ───────────────────────────────────────────────────────────────────────
+
+
+def facts() -> Mapping[str, object]:
+    """Return what the web side must leave as it is."""
+    root = logging.getLogger()
+    return {
+        "signals": [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)],
+        "logging": (root.level, list(root.handlers), logging.getLogger("uvicorn").handlers),
+        "threads": {thread.name for thread in threading.enumerate()},
+    }
+
+
+def test_nothing_is_left(path: Path) -> None:
+    """No thread, no file, no handler of a signal or of log lines; and it is quick."""
+    before = facts()
+    plan = WebPlan(socket=path, listen=("127.0.0.1", 0), token=TOKEN)
+    with serve(MemoryPanel(), plan, Instruments()) as served:
+        assert served.address is not None
+        assert facts()["signals"] == before["signals"]
+        assert facts()["logging"] == before["logging"]
+        with closing(socket.create_connection(served.address)):  # an idle one holds nothing up
+            began_s = time.monotonic()
+    assert time.monotonic() - began_s < 1.5
+    assert facts() == before
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(served.address)
+
+
+def test_a_request_in_hand_is_answered_at_the_end(path: Path) -> None:
+    """Whoever said stop hears that it was heard."""
+    panel = MemoryPanel()
+    panel.answers.clear()
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        with client(path) as asking:
+            answers.append(asking.post("/control", json={"command": "stop"}))
+
+    asker = threading.Thread(target=ask)
+    with serve(panel, WebPlan(socket=path), Instruments()):
+        asker.start()
+        while not panel.told:
+            time.sleep(0.005)
+        threading.Timer(0.3, panel.answers.set).start()
+    asker.join(5)
+    (answer,) = answers
+    assert answer.json()["is_done"]
+
+
+def test_no_address_is_nothing_to_serve() -> None:
+    """Neither a thread nor a line of the log."""
+    before = facts()
+    with serve(MemoryPanel(), WebPlan(), Instruments()) as served:
+        assert served == Served(socket=None, address=None)
+        assert facts() == before
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind(path: Path) -> None:
+    """Not even the socket that was made first."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        plan = WebPlan(socket=path, listen=("127.0.0.1", other.getsockname()[1]))
+        with (
+            pytest.raises(ConfigError, match="cannot listen on"),
+            serve(MemoryPanel(), plan, Instruments()),
+        ):
+            pass
+    assert not path.exists()
+
+
+def test_a_server_that_does_not_start_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before anything else is begun."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(serving, "new_app", broken)
+    with (
+        pytest.raises(MigratorError, match="did not start"),
+        serve(MemoryPanel(), WebPlan(socket=path), Instruments()),
+    ):
+        pass
+    assert [getattr(record, "action", "") for record in caplog.records] == ["web_crashed"]
+    assert not path.exists()
+
+
+def test_the_token_is_in_no_log_line_and_no_plan(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Right or wrong, whatever is logged."""
+    caplog.set_level(logging.DEBUG)
+    wrong = {"authorization": "Bearer another secret thing"}
+    site.by_http.get("/status", headers=BEARER)
+    site.by_http.get("/status", headers=wrong)
+    site.panel.bug = RuntimeError("x")
+    site.by_http.get("/status", headers=BEARER)
+    lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
+    assert TOKEN not in lines
+    assert "another secret thing" not in lines
+    assert TOKEN not in repr(WebPlan(token=TOKEN))

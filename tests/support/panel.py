@@ -1,0 +1,167 @@
+"""A daemon that only remembers: ``web.panel.Panel`` for the tests of the web side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from migrator.domain.control import Adjust, Answer, Command, Liveness, Pause, Readiness, Resume
+from migrator.domain.ladder import Step, build_ladder
+from migrator.domain.report import (
+    AuditEvent,
+    DoubtfulBatch,
+    EndpointProgress,
+    LaneStatus,
+    Progress,
+    QuarantineCount,
+    WaitingDestination,
+)
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.states import Mode
+from migrator.domain.throttle import Hold, Signal
+from migrator.domain.timeouts import BatchId, EndpointName, Lane
+from migrator.web.panel import Panel
+from migrator.web.snapshot import EndpointView, Snapshot
+
+NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+SALES = EndpointName("Sales")
+NASTY = EndpointName('Odd "name"\\\n{x="1"} größer')
+"""An endpoint's name is a text somebody chose."""
+
+
+def hold(signal: Signal, endpoint: EndpointName | None = None, *, minute: int = 0) -> Hold:
+    """Return a hold that began some minutes after ``NOW``."""
+    return Hold(
+        signal=signal,
+        endpoint=endpoint,
+        observed="what was seen",
+        limit="",
+        since=NOW + timedelta(minutes=minute),
+    )
+
+
+def some_progress() -> Progress:
+    """Return a ledger with something of everything in it."""
+    lane = LaneStatus(
+        lane=Lane(0),
+        owner="app1",
+        doing="staging",
+        until=NOW,
+        renewed_at=NOW - timedelta(seconds=4),
+        is_alive=True,
+        open_batches=2,
+    )
+    return Progress(
+        taken_at=NOW,
+        endpoints=[
+            EndpointProgress(
+                endpoint=SALES,
+                rows={"claimed": 4, "handed_over": 90, "dispatched": 7, "doubtful": 10},
+            )
+        ],
+        quarantine=[QuarantineCount(endpoint=SALES, reason="no-destination", rows=3)],
+        doubtful=[
+            DoubtfulBatch(
+                batch=BatchId(7),
+                endpoint=SALES,
+                lane=Lane(0),
+                mode=Mode.STAGED,
+                attempt=2,
+                size=10,
+                since=NOW,
+            )
+        ],
+        oldest_open_age=timedelta(minutes=5),
+        lanes=[lane],
+        held=[
+            WaitingDestination(
+                endpoint=SALES,
+                source="public.Sales_TimeoutData",
+                destination="Billing",
+                reason="destination-unknown",
+                detail="no queue",
+                tries=3,
+                since=NOW,
+                next_try_at=NOW,
+            )
+        ],
+    )
+
+
+def some_snapshot(*, holds: Sequence[Hold] = ()) -> Snapshot:
+    """Return a look at a daemon with something of everything in it."""
+    return Snapshot(
+        taken_at=NOW,
+        age_s=1.5,
+        version="1.2.3",
+        owner="app1/1/2/3",
+        progress=some_progress(),
+        endpoints=[
+            EndpointView(
+                name=SALES, mode="migrate", in_store=5000, rate_per_s=50.0, eta_s=100.0, holds=holds
+            ),
+            EndpointView(
+                name=NASTY, mode="dispatch", in_store=None, rate_per_s=None, eta_s=None, holds=()
+            ),
+        ],
+        holds=holds,
+        knobs={"batch_size": "1000", "cutoff": "1m", "rate_limit": "0", "mode": "staged"},
+        ladder=build_ladder(
+            DelaysVersion.V2, [Step(level=3, ready=12, unacknowledged=0, held=40, consumers=0)]
+        ),
+        due=[("up to 1h", 11), ("later", 22)],
+        events=[
+            AuditEvent(
+                id=1,
+                at=NOW,
+                kind="command",
+                batch=None,
+                endpoint=SALES,
+                actor="alice",
+                detail={"at": NOW},
+            )
+        ],
+        gaps=["the management API did not answer"],
+    )
+
+
+class MemoryPanel:
+    """Remembers what it was told, and shows what the test wants shown."""
+
+    def __init__(self) -> None:
+        self.shown = some_snapshot()
+        self.liveness = Liveness(silent_s={"lane-worker-0": 0.5}, is_alive=True)
+        self.readiness = Readiness(is_ready=True, reasons=())
+        self.told: list[tuple[Command, str]] = []
+        self.answers = threading.Event()
+        """Cleared: commands get no answer until it is set."""
+        self.answers.set()
+        self.bug: Exception | None = None
+
+    def snapshot(self) -> Snapshot:
+        if self.bug is not None:
+            raise self.bug
+        return self.shown
+
+    def live(self) -> Liveness:
+        return self.liveness
+
+    def ready(self) -> Readiness:
+        return self.readiness
+
+    def execute(self, command: Command, *, who: str) -> Answer:
+        self.told.append((command, who))
+        self.answers.wait(30)
+        match command:
+            case Pause(endpoint=endpoint, reason=reason):
+                return Answer(is_done=True, text=f"paused {endpoint or 'everything'}: {reason}")
+            case Resume():
+                return Answer(is_done=True, text="nothing is paused")
+            case Adjust(knob=knob, value=value):
+                return Answer(is_done=value.isdigit(), text=f"{knob} is {value}")
+            case _:
+                return Answer(is_done=True, text="draining")
+
+
+_: type[Panel] = MemoryPanel

@@ -1,0 +1,258 @@
+"""Tests of ``migrator.cli.control`` and ``status --daemon``, against a served panel."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from migrator.cli import control, status
+from migrator.domain.control import Adjust, Drain, Knob, Pause, Resume, StopNow
+from migrator.domain.throttle import Signal
+from migrator.domain.timeouts import EndpointName
+from migrator.web.client import DaemonClient
+from migrator.web.commands import NO_REASON
+from migrator.web.metrics import Instruments
+from migrator.web.serving import WebPlan, serve
+from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot
+from tests.unit.cli.conftest import Program
+
+
+@pytest.fixture(scope="module")
+def path() -> Iterator[Path]:
+    """Where the daemon of these tests listens; short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="web-") as folder:
+        yield Path(folder) / "control.sock"
+
+
+@pytest.fixture(scope="module")
+def shared_panel(path: Path) -> Iterator[MemoryPanel]:
+    """A served panel."""
+    panel = MemoryPanel()
+    with serve(panel, WebPlan(socket=path), Instruments()):
+        yield panel
+
+
+@pytest.fixture
+def panel(
+    shared_panel: MemoryPanel, path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> MemoryPanel:
+    """The same without memories; the program knows where it is."""
+    shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    monkeypatch.setenv("MIGRATOR_WEB__SOCKET", str(path))
+    return shared_panel
+
+
+@pytest.mark.parametrize(
+    ("call", "command", "text"),
+    [
+        (["pause"], Pause(endpoint=None, reason=NO_REASON), "paused everything"),
+        (
+            ["pause", "--endpoint", "Sales", "--reason", "index rebuild"],
+            Pause(endpoint=EndpointName("Sales"), reason="index rebuild"),
+            "paused Sales: index rebuild",
+        ),
+        (["resume"], Resume(endpoint=None), "nothing is paused"),
+        (["resume", "--endpoint", "Sales"], Resume(endpoint=SALES), "nothing is paused"),
+        (["set", "batch_size", "200"], Adjust(knob=Knob.BATCH_SIZE, value="200"), "is 200"),
+        (["drain"], Drain(), "draining"),
+        (["stop"], StopNow(), "draining"),
+    ],
+)
+def test_a_verb_is_a_command(
+    program: Program, panel: MemoryPanel, call: list[str], command: object, text: str
+) -> None:
+    """The daemon gets it, and its answer is shown."""
+    assert text in program(*call).out
+    ((told, _),) = panel.told
+    assert told == command
+    document = program(*call, "--json").document
+    assert (document["schema"], document["is_done"]) == ("migrator/control/1", True)
+
+
+def test_who_gave_it_is_told(
+    program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was given with sudo; the kernel's word stands beside it."""
+    monkeypatch.setenv("SUDO_USER", "alice")
+    program("drain")
+    monkeypatch.setenv("SUDO_USER", "a\nb")
+    program("drain")
+    one, other = (who for _, who in panel.told)
+    assert one.startswith("alice (")
+    assert one.endswith(f"uid {os.getuid()} by the control socket)")
+    assert not other.startswith("a")
+
+
+def test_a_refused_command_ends_with_3(program: Program, panel: MemoryPanel) -> None:
+    """With why; the document says so as well."""
+    assert "refused: batch_size is many" in program("set", "batch_size", "many", codes=[3]).err
+    ended = program("set", "batch_size", "many", "--json", codes=[3])
+    assert ended.document["is_done"] is False
+    assert len(panel.told) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (["set", "warp", "9"], "warp"),
+        (["set", "batch_size"], "VALUE"),
+        (["set", "batch_size", ""], "value must be a text"),
+        (["pause", "--reason", "two\nlines"], "reason must be one line"),
+        (["pause", "--endpoint", " "], "endpoint must be a text"),
+    ],
+)
+def test_what_is_no_command_is_not_sent(
+    program: Program, panel: MemoryPanel, call: list[str], text: str
+) -> None:
+    """It is a mistake of the call."""
+    assert text in program(*call, codes=[2]).err
+    assert not panel.told
+
+
+def test_the_socket_may_be_given(program: Program, shared_panel: MemoryPanel, path: Path) -> None:
+    """Without any setting; relative to where one is."""
+    shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    program("drain", "--socket", os.path.relpath(path))
+    assert "migrator 1.2.3" in program("status", "--socket", str(path)).out
+
+
+@pytest.mark.parametrize("call", [["pause"], ["status", "--daemon"]])
+def test_without_a_socket_it_says_what_to_set(program: Program, call: list[str]) -> None:
+    """In both places."""
+    assert "set web.socket in migrator.toml" in program(*call, codes=[2]).err
+
+
+@pytest.mark.parametrize("call", [["drain"], ["status", "--daemon"]])
+def test_no_daemon_is_told(program: Program, path: Path, call: list[str]) -> None:
+    """Nobody ever listened there, or whoever did is dead."""
+    absent = path.with_name("absent")
+    for _ in range(2):
+        ended = program(*call, "--socket", str(absent), codes=[4])
+        assert f"no daemon listens on {absent}" in ended.err
+        assert "nothing was asked" in ended.err
+        with closing(socket.socket(socket.AF_UNIX)) as dead:
+            if not absent.exists():
+                dead.bind(str(absent))
+    absent.unlink()
+
+
+@contextmanager
+def stranger(path: Path, answer: bytes) -> Iterator[None]:
+    """Listen at *path* and give each who asks the same *answer*."""
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve_one() -> None:
+            connection, _ = listener.accept()
+            with closing(connection):
+                asked = b""
+                while not asked.endswith(b"}"):  # what is not read would cut the answer off
+                    asked += connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve_one)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join(5)
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", "may have been done"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{", "may have been done"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not answer as"),
+        (b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy", "does not answer as"),
+        (b"220 mail ready\r\n", "may have been done"),
+    ],
+)
+def test_a_strange_answer_is_told_as_such(
+    program: Program, path: Path, answer: bytes, text: str
+) -> None:
+    """What became of the command is not claimed to be known."""
+    other = path.with_name("other")
+    with stranger(other, answer):
+        assert text in program("drain", "--socket", str(other), codes=[4]).err
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "exit_code"), [(400, "did not understand", 2), (504, "says: why", 4)]
+)
+def test_an_error_of_the_daemon_is_passed_on(
+    program: Program, path: Path, code: int, text: str, exit_code: int
+) -> None:
+    """An older daemon may not know a command."""
+    body = json.dumps({"schema": "migrator/error/1", "error": "why"}).encode()
+    head = f"HTTP/1.1 {code} X\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    other = path.with_name("other")
+    with stranger(other, head + body):
+        assert text in program("drain", "--socket", str(other), codes=[exit_code]).err
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(
+    program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch, path: Path
+) -> None:
+    """Whoever asked is told that it may have been done."""
+    monkeypatch.setattr(control, "DaemonClient", lambda path: DaemonClient(path, patience_s=0.1))
+    panel.answers.clear()
+    assert "may have been done" in program("drain", codes=[4]).err
+    panel.answers.set()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may open every socket")
+def test_a_socket_of_others_is_told(program: Program, path: Path, panel: MemoryPanel) -> None:
+    """Whom it is for."""
+    path.chmod(0)
+    assert "you may not open" in program("drain", codes=[4]).err
+    path.chmod(0o660)
+
+
+# ── status --daemon ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_daemon_tells_what_it_does(program: Program, panel: MemoryPanel) -> None:
+    """How fast, how long still, and why it waits; no store is asked."""
+    panel.shown = some_snapshot(holds=[hold(Signal.PAUSED, SALES), hold(Signal.ALARM)])
+    out = program("status", "--daemon").out
+    for text in (
+        "migrator 1.2.3, app1/1/2/3",
+        "Sales waits since 2026-03-10 09:30:00 UTC: paused: what was seen",
+        "everything waits since 2026-03-10 09:30:00 UTC: broker_alarm",
+        "set now: batch_size 1000, cutoff 1m",
+        "not known: the management API did not answer",
+        "as of 2 s ago",
+    ):
+        assert text in out
+    (row,) = [line for line in out.splitlines() if line.startswith("Sales  ")]
+    assert row.split() == [*("Sales", "migrate", "5", "000", "50.0", "1m", "40s"), *row.split()[7:]]
+    assert row.endswith("paused, broker_alarm")
+    assert program("status", "--daemon", "--json").document["schema"] == "migrator/daemon/1"
+
+
+def test_watching_a_daemon(
+    program: Program, panel: MemoryPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for each look, until interrupted."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "pause", pause)
+    ended = program("status", "--daemon", "--watch", "--json", codes=[130])
+    schemas = [json.loads(line)["schema"] for line in ended.out.splitlines()]
+    assert (schemas, pauses) == (["migrator/daemon/1"] * 3, [2.0] * 3)

@@ -1,0 +1,64 @@
+"""Tests of ``migrator.web.commands``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
+from migrator.domain.timeouts import EndpointName
+from migrator.web.commands import NO_REASON, Order, build_order, parse_order
+
+TEXTS = (
+    st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=500)
+    .map(str.strip)
+    .filter(bool)
+)
+NAMES = st.none() | TEXTS.map(EndpointName)
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    st.builds(Pause, endpoint=NAMES, reason=TEXTS),
+    st.builds(Resume, endpoint=NAMES),
+    st.builds(Adjust, knob=st.sampled_from(Knob), value=TEXTS),
+    st.just(Drain()),
+    st.just(StopNow()),
+)
+
+
+@given(st.builds(Order, command=COMMANDS, who=st.none() | TEXTS))
+def test_what_is_built_is_parsed(order: Order) -> None:
+    """Every command comes out at the other end as it went in."""
+    assert parse_order(build_order(order)) == order
+
+
+def test_a_pause_needs_no_reason() -> None:
+    """It says that there was none."""
+    found = parse_order({"command": "pause"}).command
+    assert found == Pause(endpoint=None, reason=NO_REASON)
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (None, "JSON object"),
+        ([], "JSON object"),
+        ({}, "command must be one of pause, resume, set, drain, stop"),
+        ({"command": "explode"}, "command must be one of"),
+        ({"command": ["pause"]}, "command must be one of"),
+        ({"command": "pause", "reson": "x"}, "pause has no reson"),
+        ({"command": "drain", "endpoint": "Sales"}, "drain has no endpoint"),
+        ({"command": "pause", "endpoint": 3}, "endpoint must be a text"),
+        ({"command": "pause", "endpoint": " "}, "endpoint must be a text"),
+        ({"command": "pause", "reason": "two\nlines"}, "reason must be one line"),
+        ({"command": "pause", "reason": "\x1b[2J"}, "reason must be one line"),
+        ({"command": "pause", "reason": "x" * 501}, "at most 500"),
+        ({"command": "drain", "who": "a\rb"}, "who must be one line"),
+        ({"command": "set", "knob": "batch_size"}, "value must be given"),
+        ({"command": "set", "value": "5"}, "knob must be one of batch_size"),
+        ({"command": "set", "knob": "warp", "value": "9"}, "knob must be one of"),
+    ],
+)
+def test_what_is_not_understood_is_refused(document: object, text: str) -> None:
+    """Nothing is guessed, and no text can fake a line of the log."""
+    with pytest.raises(ValueError, match=text):
+        parse_order(document)
