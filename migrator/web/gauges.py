@@ -236,7 +236,8 @@ def _single(name: str, what: str, value: float | None) -> GaugeMetricFamily:
 
 def _gauge(name: str, what: str, labels: Sequence[str], rows: _Rows) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, what, labels=labels)
-    for values, value in rows:
+    # the same labels twice would cost the whole scrape
+    for values, value in {tuple(values): value for values, value in rows}.items():
         if value is not None:
             family.add_metric(values, float(value))
     return family

@@ -67,7 +67,7 @@ def test_others_reach_it_on_purpose_only(tmp_path: Path, host: str) -> None:
     assert loaded(tmp_path, listen=listen, allow_remote="true", token=TOKEN).address is not None
 
 
-@pytest.mark.parametrize("token", ["", "short", "x" * 15, "größer als sechzehn", "x" * 16 + "\t"])
+@pytest.mark.parametrize("token", ["", "short", "x" * 15, "größer, und sechzehn", "x" * 16 + "\t"])
 def test_a_poor_token_is_refused_and_not_shown(tmp_path: Path, token: str) -> None:
     """Sixteen characters at least."""
     with pytest.raises(ConfigError, match="at least 16 characters") as caught:

@@ -45,7 +45,7 @@ def test_a_pause_needs_no_reason() -> None:
         ({}, "command must be one of pause, resume, set, drain, stop"),
         ({"command": "explode"}, "command must be one of"),
         ({"command": ["pause"]}, "command must be one of"),
-        ({"command": "pause", "reson": "x"}, "pause has no reson"),
+        ({"command": "pause", "why": "x"}, "pause has no why"),
         ({"command": "drain", "endpoint": "Sales"}, "drain has no endpoint"),
         ({"command": "pause", "endpoint": 3}, "endpoint must be a text"),
         ({"command": "pause", "endpoint": " "}, "endpoint must be a text"),

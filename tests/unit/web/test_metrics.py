@@ -105,6 +105,14 @@ def test_holds_are_counted_by_signal_and_endpoint() -> None:
     assert began == NOW.timestamp() + 60
 
 
+def test_a_name_that_comes_twice_does_not_cost_the_rest() -> None:
+    """Whatever reads the metrics refuses all of them when a sample is there twice."""
+    panel = MemoryPanel()
+    (one, *_) = panel.shown.endpoints
+    panel.shown = replace(panel.shown, endpoints=[one, replace(one, in_store=3)])
+    assert value(scraped(panel), "migrator_store_rows", endpoint="Sales") == 3
+
+
 def test_every_signal_has_a_sample_from_the_start() -> None:
     """So that an alert sees it rise."""
     signals = {

@@ -1,0 +1,179 @@
+"""Alert rules, dashboard and the page about metrics name what a daemon really shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # it ships no types, and this is its only user
+from prometheus_client.parser import text_string_to_metric_families
+
+from migrator.domain.throttle import Signal
+from migrator.web.app import LARGEST_BODY_BYTES
+from migrator.web.metrics import Instruments, scrape
+from tests.docs.test_reference import commands_in, mistakes_in
+from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = yaml.safe_load((ROOT / "monitoring" / "alerts.yml").read_text(encoding="utf-8"))
+DASHBOARD = json.loads((ROOT / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+_SCRAPED_BY_PROMETHEUS = {"job", "instance"}
+_NAME = re.compile(r"\b((?:migrator|process)_\w+)(?:\{([^}]*)\})?")
+_LABEL = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
+_BY = re.compile(r"\bby \(([^)]*)\)")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+
+
+def shown() -> Mapping[str, set[str]]:
+    """Return every sample's name with its labels, of a daemon that shows everything it can."""
+    panel, instruments = MemoryPanel(), Instruments()
+    panel.shown = some_snapshot(holds=[hold(Signal.PAUSED, SALES)])
+    instruments.batch_settled("Sales", "staged", seconds=1, rows=1)
+    instruments.sent("Sales", lateness_s=1)
+    found: dict[str, set[str]] = defaultdict(set)
+    for family in text_string_to_metric_families(scrape(panel, instruments).decode()):
+        for sample in family.samples:
+            found[sample.name] |= set(sample.labels)
+    return found
+
+
+SHOWN = shown()
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    """Yield every alert."""
+    for group in RULES["groups"]:
+        yield from group["rules"]
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    """Yield every panel that draws something."""
+    yield from (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+def expressions() -> Iterator[str]:
+    """Yield every query of rules and dashboard."""
+    yield from (rule["expr"] for rule in rules())
+    yield from (target["expr"] for panel in panels() for target in panel["targets"])
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def mistakes(expression: str) -> Iterator[str]:
+    """Yield the metrics and labels of *expression* that no daemon shows."""
+    labels = set(_SCRAPED_BY_PROMETHEUS)
+    for name, selector in _NAME.findall(expression):
+        if name not in SHOWN:
+            yield f"no metric {name}"
+            continue
+        labels |= SHOWN[name]
+        known = SHOWN[name] | _SCRAPED_BY_PROMETHEUS
+        yield from (
+            f"{name} has no {key}" for key, _ in _LABEL.findall(selector) if key not in known
+        )
+    for grouping in _BY.findall(expression):
+        yield from (f"no label {key}" for key in grouping.split(", ") if key not in labels)
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_every_metric_that_is_asked_for_is_shown(expression: str) -> None:
+    """With the labels it is selected and grouped by; brackets match."""
+    assert list(mistakes(expression)) == []
+    for opening, closing in ("()", "{}", "[]"):
+        assert expression.count(opening) == expression.count(closing)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "migrator_no_such_thing > 0",
+        'migrator_holds{reason="x"}',
+        "max by (reason) (migrator_holds)",
+    ],
+)
+def test_a_metric_that_does_not_exist_is_found(expression: str) -> None:
+    """The test above would notice."""
+    assert list(mistakes(expression))
+
+
+@pytest.mark.parametrize("name", sorted({rule["alert"] for rule in rules()}))
+def test_an_alert_says_what_to_do(name: str) -> None:
+    """Once, with how urgent it is, a line, and a command that exists where it names one."""
+    (rule,) = [rule for rule in rules() if rule["alert"] == name]
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+    summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+    assert summary
+    assert description
+    assert [m for call in commands_in(description) for m in mistakes_in(call)] == []
+    kept = _SCRAPED_BY_PROMETHEUS.union(*(SHOWN[n] for n, _ in _NAME.findall(rule["expr"])))
+    if groupings := _BY.findall(rule["expr"]):
+        kept = set(groupings[0].split(", "))
+    elif rule["expr"].startswith("max("):
+        kept = set()
+    assert set(re.findall(r"\$labels\.(\w+)", summary + description)) <= kept
+
+
+def test_signals_that_alerts_name_exist() -> None:
+    """A renamed signal would never ring again."""
+    named = {
+        signal
+        for rule in rules()
+        for key, value in _LABEL.findall(rule["expr"])
+        if key == "signal"
+        for signal in value.split("|")
+    }
+    assert named
+    assert named <= set(Signal)
+
+
+def test_the_dashboard_is_whole() -> None:
+    """Ids once, nothing over something else, every query by the chosen data source."""
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    assert DASHBOARD["schemaVersion"] >= 36
+    for one, other in combinations((panel["gridPos"] for panel in DASHBOARD["panels"]), 2):
+        is_beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        is_above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert is_beside or is_above
+    for panel in panels():
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert panel["targets"]
+        for part in (panel, *panel["targets"]):
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_variables_of_the_dashboard_exist() -> None:
+    """Those that queries use, and Grafana's own."""
+    known = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = set(_VARIABLE.findall(json.dumps(DASHBOARD["panels"])))
+    assert used == known | {"__rate_interval"}
+
+
+def test_the_page_has_every_metric_with_its_labels() -> None:
+    """No more and no fewer than a daemon shows."""
+    told = {
+        name: set(re.findall(r"`(\w+)`", labels))
+        for name, labels in re.findall(r"^\| `(migrator_\w+)` \| ([^|]*)\|", PAGE, re.MULTILINE)
+    }
+    plain: dict[str, set[str]] = defaultdict(set)
+    for name, labels in SHOWN.items():
+        if name.startswith("migrator_") and not name.endswith("_created"):
+            plain[re.sub(r"_(bucket|count|sum)$", "", name)] |= labels - {"le"}
+    assert told == plain
+
+
+def test_the_page_about_control_has_the_right_limits() -> None:
+    """Numbers that are in the code as well."""
+    text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
+    assert f"larger than {LARGEST_BODY_BYTES // 1024} KiB" in text
