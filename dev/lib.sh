@@ -109,12 +109,13 @@ _apt_install() {
     _apt_updated=yes
 }
 
-_has_server() { # rabbitmq|postgresql|mariadb
+_has_server() { # rabbitmq|postgresql|mariadb|chromium
     local found
     case $1 in
         rabbitmq) found=$(compgen -G '/usr/lib/rabbitmq/bin/rabbitmq-server' || command -v rabbitmq-server) ;;
         postgresql) found=$(compgen -G '/usr/lib/postgresql/*/bin/postgres' || command -v postgres) ;;
         mariadb) found=$(compgen -G '/usr/sbin/mariadbd' || command -v mariadbd) ;;
+        chromium) found=$(command -v chromium) ;; # no server, but wanted, found and installed alike
         *) fail "unknown server: $1" ;;
     esac
     [ -n "$found" ]
@@ -128,8 +129,9 @@ _debian_package() {
     esac
 }
 
-# Have the programs of the named servers at hand: rabbitmq, postgresql, mariadb. The tests start
-# private servers from them. Returns 1, after saying what to do, when that is impossible.
+# Have the programs of the named servers at hand: rabbitmq, postgresql, mariadb; and chromium, which
+# shows pages. The tests start private servers from them. Returns 1, after saying what to do, when
+# that is impossible.
 ensure_servers() {
     local server missing=() packages=()
     for server in "$@"; do
@@ -139,11 +141,11 @@ ensure_servers() {
     done
     [ ${#missing[@]} = 0 ] && return
     if _apt_install "${packages[@]}"; then return; fi
-    if docker info >/dev/null 2>&1; then
+    if [ "${missing[*]}" != chromium ] && docker info >/dev/null 2>&1; then
         say "not installed here: ${missing[*]}; the tests will run them in Docker"
         return
     fi
     say "not installed here: ${missing[*]}"
-    say "install them (Debian, Ubuntu: apt-get install ${packages[*]}) or start Docker, then run this again"
+    say "install them (Debian, Ubuntu: apt-get install ${packages[*]}), or start Docker for servers, then run this again"
     return 1
 }

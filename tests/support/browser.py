@@ -1,0 +1,75 @@
+"""A browser for tests: the machine's Chromium, without a window; pictures are kept for people."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+SCREENSHOTS: Final = Path(__file__).parents[2] / "screenshots"
+"""Not in git; the last run's pictures."""
+DESKTOP: Final = 1200
+PHONE: Final = 390
+"""Widths in pixels."""
+_HEIGHT: Final = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page that is open, and what it did."""
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """What the browser wrote to its console."""
+
+    @property
+    def width(self) -> int:
+        """How wide the page is, what has to be scrolled to included."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    def resize(self, width: int, *, scheme: Literal["light", "dark"] = "light") -> None:
+        """Show it in a window of that *width*, to somebody who likes it *light* or *dark*."""
+        self.page.set_viewport_size({"width": width, "height": _HEIGHT})
+        self.page.emulate_media(color_scheme=scheme)
+
+    def keep(self, name: str) -> None:
+        """Keep a picture of the whole page."""
+        SCREENSHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+@contextmanager
+def new_browser() -> Iterator[Browser]:
+    """Start a browser; the test is skipped where there is none."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go to
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def shown(browser: Browser, url: str) -> Iterator[Shown]:
+    """Open *url* with a browser that remembers nothing."""
+    context = browser.new_context(viewport={"width": DESKTOP, "height": _HEIGHT})
+    try:
+        found = Shown(context.new_page())
+        found.page.on("request", lambda request: found.requests.append(request.url))
+        found.page.on("console", lambda message: found.complaints.append(message.text))
+        found.page.goto(url)
+        yield found
+    finally:
+        context.close()
