@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
+from migrator.cli.html import About, preview_page
 from migrator.cli.opening import endpoint_names, mode_of, opened, sends_near_due, surveyed
-from migrator.cli.output import json_text, say, write_table, write_text
+from migrator.cli.output import json_text, write_table
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
@@ -31,14 +33,14 @@ from migrator.domain import states
 from migrator.domain.preview import BEYOND, SPANS, EndpointPreview, Preview, preview_document
 from migrator.domain.timeouts import EndpointName
 from migrator.engine.preview import chosen_endpoints
-from migrator.errors import ConfigError
 from migrator.wiring import App
 
 EPILOG = """\b
 Examples:
   migrator preview --endpoint Sales
   migrator preview --all-endpoints --cutoff 0s --horizon 30d
-  migrator preview --format json --output preview.json"""
+  migrator preview --format json --output preview.json
+  migrator preview --endpoint Sales --format html --output preview.html"""
 
 CAUTIOUS_RATES: Final = {states.Mode.STAGED: 2_000.0, states.Mode.DIRECT: 4_000.0}
 """Messages per second and process: about half of what was measured on two cores."""
@@ -49,12 +51,6 @@ _NOTES: Final = {
     EndpointMode.DISPATCH: "mode dispatch: nothing is moved, rows are sent when due",
 }
 
-Format = Annotated[
-    str, typer.Option("--format", metavar="table|json", help="How to write the result.")
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="Write there instead of stdout.")
-]
 Rate = Annotated[
     float | None,
     typer.Option(metavar="N", min=0.1, help="Messages per second to assume for the estimate."),
@@ -78,8 +74,7 @@ def preview(
 ) -> None:
     """Count what a migration would do, endpoint by endpoint. Reads the store, writes nothing."""
     session = session_of(context, as_json=as_json)
-    form = "json" if session.wants_json else form
-    _check_form(form)
+    form = chosen_form(form, output, wants_json=session.wants_json)
     loaded = session.load(
         *selection_options(
             mode=mode,
@@ -91,8 +86,13 @@ def preview(
         ),
     )
     with opened(loaded) as app:
-        found = taken(app, endpoint_names(app, endpoint, all_endpoints=all_endpoints), rate)
-    _write(rendered(found, form), output)
+        names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
+        found = taken(app, names, rate)
+        if form == "html":
+            text = _page(found, about_of(app, context.params))
+        else:
+            text = rendered(found, form)
+    write_result(text, output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +133,9 @@ def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
 
 def rendered(report: Report, form: str) -> str:
     """Return *report* as text for people or as JSON."""
-    found = report.moved
     if form == "json":
-        document = {"schema": "migrator/preview/1", **preview_document(found)}
-        dispatched = [_dispatched_document(each) for each in report.dispatched]
-        return json_text({**document, "modes": report.modes, "dispatched": dispatched})
+        return json_text(_document(report))
+    found = report.moved
     out = StringIO()
     for endpoint in found.endpoints:
         note = _NOTES[report.modes[endpoint.endpoint]]
@@ -155,22 +153,15 @@ def rendered(report: Report, form: str) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _check_form(form: str) -> None:
-    if form == "html":
-        raise ConfigError("--format html is not in this version; use table or json")
-    if form not in ("table", "json"):
-        raise ConfigError(f"--format {form!r} must be table or json")
+def _document(report: Report) -> dict[str, object]:
+    dispatched = [_dispatched_document(each) for each in report.dispatched]
+    document = {"schema": "migrator/preview/1", **preview_document(report.moved)}
+    return {**document, "modes": report.modes, "dispatched": dispatched}
 
 
-def _write(text: str, output: Path | None) -> None:
-    if output is None:
-        write_text(text)
-        return
-    try:
-        output.write_text(text + "\n", encoding="utf-8")
-    except OSError as exc:
-        raise ConfigError(f"--output {output} cannot be written: {exc.strerror}") from exc
-    say(f"written to {output}")
+def _page(report: Report, about: About) -> str:
+    document = json.loads(json_text(_document(report)))
+    return preview_page(document, about=about, attended=report.attended)
 
 
 def _write_endpoint(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,8 +15,10 @@ import typer
 
 from migrator import __version__
 from migrator.cli.evidence import EvidenceFile, open_evidence
+from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
+from migrator.cli.html import About, verify_page
 from migrator.cli.opening import opened
-from migrator.cli.output import console, say, write_json, write_table, write_text
+from migrator.cli.output import console, json_text, say, write_table, write_text
 from migrator.cli.session import Delays, Endpoints, Json, given, session_of
 from migrator.config.quantities import parse_duration
 from migrator.daemon.owner import is_surely_dead
@@ -37,6 +41,7 @@ Examples:
   migrator verify
   migrator verify --scan --endpoint Sales
   migrator verify --scan --rate 5000 --evidence sales.jsonl
+  migrator verify --scan --format html --output sales.html
 
 \b
 Exit codes: 0 balanced; 3 somebody recalls; 4 store or broker unreachable;
@@ -76,6 +81,8 @@ def verify(
         ),
     ] = None,
     delays: Delays = None,
+    form: Format = "table",
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Compare store, ledger and broker, and say whether every timeout is accounted for.
@@ -84,6 +91,7 @@ def verify(
     only; with it, messages of everybody are held for a moment, and can be late by as much.
     """
     session = session_of(context, as_json=as_json)
+    form = chosen_form(form, output, wants_json=session.wants_json)
     loaded = session.load(given("broker.delays", delays, "--delays"))
     plan = VerifyPlan(
         endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
@@ -99,12 +107,13 @@ def verify(
             _demand_no_recall(app)
         found, digest = _verified(app, plan, evidence)
         app.runs.record("verified", detail=_summary(found), batch=None)
-    if session.wants_json:
-        write_json("verify", document(found, digest))
-    else:
+        about = about_of(app, context.params)
+    if form == "table" and output is None:
         show(found)
-        if evidence is not None:
-            say(f"{evidence} is written; SHA-256 of its lines before the last: {digest}")
+    else:
+        write_result(_rendered(found, digest, form, about), output)
+    if evidence is not None and form != "json":
+        say(f"{evidence} is written; SHA-256 of its lines before the last: {digest}")
     raise typer.Exit(exit_code(found))
 
 
@@ -195,6 +204,16 @@ def _summary(found: Verification) -> dict[str, object]:
         "doubtful": list(found.doubtful),
         "not_checked": list(found.not_checked),
     }
+
+
+def _rendered(found: Verification, digest: str | None, form: str, about: About) -> str:
+    """Return *found* in one of ``FORMS``, for a file or a pipe."""
+    if form == "table":
+        with redirect_stdout(StringIO()) as out:
+            show(found)
+        return out.getvalue().rstrip("\n")
+    text = json_text({"schema": "migrator/verify/1", **document(found, digest)})
+    return verify_page(json.loads(text), about=about) if form == "html" else text
 
 
 def _counts(found: Verification) -> Mapping[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
 from tests.unit.cli.conftest import Program
+from tests.unit.cli.html.reading import read
 
 SNAPSHOT = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
 
@@ -52,10 +54,46 @@ def test_a_preview_may_go_into_a_file(program: Program) -> None:
     assert "absent/preview.txt cannot be written" in ended.err
 
 
-@pytest.mark.parametrize(("form", "text"), [("html", "not in this version"), ("xml", "must be")])
-def test_other_forms_are_refused(program: Program, form: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--format", "xml"], "must be table, json or html"),
+        (["--format", "html", "--json"], "exclude each other"),
+        (["--format", "html", "--output", "."], "is a folder"),
+    ],
+)
+def test_other_forms_are_refused(program: Program, options: list[str], text: str) -> None:
     """Before anything is read."""
-    assert text in program("preview", "--format", form, codes=[2]).err
+    assert text in program("preview", *options, codes=[2]).err
+
+
+def test_a_preview_is_a_page_on_demand(program: Program) -> None:
+    """With the numbers of the JSON document, the ledger, and commands that mean the same rows."""
+    program.seeded("--destinations", "Billing,Shipping", "--bad", "4")
+    options = ("--endpoint", "Sales", "--cutoff", "0s", "--map", "Billing=New Billing")
+    document = program("preview", *options, "--json").document
+    page = read(program("preview", *options, "--format", "html").out)
+    lines = page.table("What would become of its timeouts")
+    (endpoint,) = document["endpoints"]
+    assert lines["stored"][0] == endpoint["stored"] == 20
+    assert lines["… to hand over"][0] == endpoint["to_hand_over"]
+    drawn = page.table("Messages by destination")
+    assert {name: [count] for name, count in endpoint["destinations"].items()}.items() <= (
+        drawn.items()
+    )
+    ((ledger_id,),) = program.rows("SELECT id FROM migrator_ledger")
+    assert ledger_id in page.text
+    again = "--endpoint Sales --cutoff 0s --map 'Billing=New Billing'"
+    assert f"migrator run {again}" in page.text
+    program(*shlex.split(f"check {again}"))
+
+
+def test_a_page_needs_no_ledger(program: Program) -> None:
+    """It says that none was read."""
+    program("seed", "--endpoint", "Sales", "--count", "5")
+    page = read(program("preview", "--format", "html").out)
+    assert "ledger none was read" in page.text
+    assert "migrator run --all-endpoints" in page.text
 
 
 def test_the_estimate_follows_the_rate(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

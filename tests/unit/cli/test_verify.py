@@ -23,6 +23,7 @@ from migrator.domain.verification import (
 from migrator.engine.verify import Verifier
 from migrator.errors import ExitCode, TargetUnavailable
 from tests.unit.cli.conftest import Program
+from tests.unit.cli.html.reading import read
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = EndpointName("Sales")
@@ -143,6 +144,33 @@ def test_a_new_ledger_is_balanced(program: Program, tmp_path: Path) -> None:
     document = program("verify", "--json").document
     assert document["schema"] == "migrator/verify/1"
     assert document["evidence_sha256"] is None
+    events = program.rows("SELECT kind FROM migrator_event WHERE kind = 'verified'")
+    assert len(events) == 2
+
+
+def test_a_verification_is_a_page_on_demand(program: Program, tmp_path: Path) -> None:
+    """Written where it shall be, with the ledger's id and the seal of the evidence."""
+    program.seeded()
+    output, evidence = tmp_path / "v.html", tmp_path / "e.jsonl"
+    options = ("--format", "html", "--output", str(output), "--evidence", str(evidence))
+    ended = program("verify", "--endpoint", "Sales", *options)
+    assert ended.out == ""
+    page = read(output.read_text())
+    ((ledger_id,),) = program.rows("SELECT id FROM migrator_ledger")
+    assert ledger_id in page.text
+    assert json.loads(evidence.read_text().splitlines()[-1])["sha256"] in page.text
+    assert "migrator verify --scan --endpoint Sales" in page.text
+
+
+def test_a_verification_may_go_into_a_file(program: Program, tmp_path: Path) -> None:
+    """As a table and as JSON; a place that is none is told before anything is looked at."""
+    program.seeded()
+    file = tmp_path / "v.txt"
+    assert program("verify", "--output", str(file)).out == ""
+    assert file.read_text().endswith("balanced: everything that was looked at agrees\n")
+    program("verify", "--json", "--output", str(file))
+    assert json.loads(file.read_text())["schema"] == "migrator/verify/1"
+    program("verify", "--output", str(tmp_path / "absent" / "v.txt"), codes=[2])
     events = program.rows("SELECT kind FROM migrator_event WHERE kind = 'verified'")
     assert len(events) == 2
 
