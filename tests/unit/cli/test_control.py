@@ -124,6 +124,18 @@ def test_the_socket_may_be_given(program: Program, shared_panel: MemoryPanel, pa
     assert "migrator 1.2.3" in program("status", "--socket", str(path)).out
 
 
+def test_an_operator_need_not_read_the_secrets(
+    program: Program, panel: MemoryPanel, path: Path
+) -> None:
+    """Who may open the socket may command, whatever else of the settings is for others."""
+    settings = program.folder / "other.toml"
+    settings.write_text(f'[web]\nsocket = "{path}"\ntoken_file = "for-the-daemon-only"\n')
+    config = ["--config", str(settings)]
+    assert "cannot be read" in program(*config, "drain", codes=[2]).err
+    program(*config, "drain", "--socket", str(path))
+    assert len(panel.told) == 1
+
+
 @pytest.mark.parametrize("call", [["pause"], ["status", "--daemon"]])
 def test_without_a_socket_it_says_what_to_set(program: Program, call: list[str]) -> None:
     """In both places."""
