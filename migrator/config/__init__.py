@@ -6,6 +6,7 @@ stop at ``wiring``: everything below gets plain values.
 """
 
 from migrator.config.describe import Row, describe, show_text
+from migrator.config.hooks import Hooks
 from migrator.config.load import Loaded, load
 from migrator.config.models import (
     Dispatch,
@@ -28,6 +29,7 @@ __all__ = [
     "Endpoint",
     "EndpointMode",
     "HandOver",
+    "Hooks",
     "Loaded",
     "Log",
     "LogFormat",

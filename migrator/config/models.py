@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from migrator.config.hooks import Hooks
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
 from migrator.config.servers import Broker, Store
@@ -303,6 +304,7 @@ class Settings(BaseSettings):
     canary: Canary = Canary()
     endpoints: tuple[Endpoint, ...] = ()
     web: Web = Web()
+    hooks: Hooks = Hooks()
     log: Log = Log()
 
     @field_validator("endpoints")

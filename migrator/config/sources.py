@@ -24,6 +24,7 @@ PREFIX: Final = "MIGRATOR_"
 _DELIMITER: Final = "__"
 _NOT_SETTINGS: Final = re.compile(
     r"MIGRATOR_(CONFIG|FAULT\w*|TEST_\w*"  # --config; the crash tests' switches
+    r"|EVENT|EVENT_TEXT"  # in a hook, which may call migrator
     r"|SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)"  # by Kubernetes, of a service `migrator`
 )
 
