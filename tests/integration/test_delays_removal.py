@@ -146,10 +146,10 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
         delays.removal().delete(even_if_bound=False)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
-    ("step", "hit", "level"),
-    [("removal.shut", 9, 19), pytest.param("removal.dropped", 4, 2, marks=pytest.mark.slow)],
+    ("step", "hit", "level"), [("removal.shut", 9, 19), ("removal.dropped", 4, 2)]
 )
 def test_a_message_that_comes_meanwhile_brings_everything_back(
     vhost: Vhost, version: DelaysVersion, step: str, hit: int, level: int
