@@ -9,6 +9,7 @@ The tree::
     │   ├── LedgerCloned             this ledger belongs to another database
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
+    ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
     │   └── RowRefused               it does not take this row, and never will
@@ -86,6 +87,12 @@ class UnknownEndpoint(PreflightRefused):
         self.known = known
         listed = ", ".join(known) if known else "none"
         super().__init__(f"the store has no endpoint {name!r}; it has: {listed}")
+
+
+class LimitPassed(MigratorError):
+    """A panic limit was passed. What was claimed is finished, and nothing more is."""
+
+    exit_code = ExitCode.PREFLIGHT_REFUSED
 
 
 class StoreError(MigratorError):

@@ -89,6 +89,12 @@ class RabbitDestinations:
         limit_s = rules.remembered_s if refusal is None else rules.refusal_remembered_s
         return self._monotonic_s() - asked_s <= limit_s
 
+    def known(self) -> Collection[QueueName]:
+        """Return the names that were asked for so far and can be reached."""
+        with self._lock:
+            answers = self._remembered.items()
+            return [name for name, (_, refusal) in answers if refusal is None]
+
     def forget(self) -> None:
         """Ask again from now on; after an operator has changed something."""
         with self._lock:

@@ -29,6 +29,7 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.cli.status import lane_name, write_endpoints
+from migrator.config import Settings
 from migrator.daemon.launch import run as launch
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
@@ -93,7 +94,7 @@ def run(
     so is a kill: the next run goes on where this one was.
     """
     session = session_of(context, as_json=as_json)
-    loaded = session.load(
+    options = [
         given("handover.lanes", lanes, "--lanes"),
         *selection_options(
             mode=mode,
@@ -103,26 +104,36 @@ def run(
             delays=delays,
             rename=rename,
         ),
-    )
+    ]
+    loaded = session.load(*options)
     with opened(loaded) as app:
         names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
         if dry_run:
             found = preview_verb.taken(app, names)
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
-        code = _migrate(app, names, once=once)
+        code = _migrate(app, names, once=once, load=lambda: session.load(*options).settings)
         if once:
             _summarise(app, code, session)
     raise typer.Exit(code)
 
 
-def _migrate(app: App, names: Sequence[str], *, once: bool) -> ExitCode:
+def _migrate(
+    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Settings]
+) -> ExitCode:
     endpoints = chosen_endpoints(app.store, names)
     app.ledger_facts.verify()
     app.broker_facts.server()
     _preflight(app, names)
     with _watching(app) as watch:
-        return launch(app, endpoints, once=once, watch=watch, describe=lambda: _progress_line(app))
+        return launch(
+            app,
+            endpoints,
+            once=once,
+            watch=watch,
+            describe=lambda: _progress_line(app),
+            load=load,
+        )
 
 
 def _preflight(app: App, names: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from migrator.config.models import (
 )
 from migrator.config.secrets import mask, required_secret
 from migrator.config.servers import Broker, Store, Tls
+from migrator.config.throttle import Throttle
 from migrator.config.web import Web
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Row",
     "Settings",
     "Store",
+    "Throttle",
     "Tls",
     "Web",
     "describe",

@@ -38,6 +38,11 @@ class OpenedDispatcher(Protocol):
 
     session: DispatcherSession
 
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None; asked by other threads."""
+        ...
+
     def close(self, *, at_once: bool) -> None:
         """End the session and its link; never raises.
 
@@ -98,6 +103,13 @@ class DispatcherThread(WorkerThread):
         self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
+        self._opened: OpenedDispatcher | None = None
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None."""
+        opened = self._opened
+        return None if opened is None else opened.blocked_reason
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():
@@ -143,7 +155,7 @@ class DispatcherThread(WorkerThread):
 
     def _one_session(self, held: HeldLease) -> None:
         held.beat = self.beat
-        opened = self._open_session(held)
+        opened = self._opened = self._open_session(held)
         session = opened.session
         held.doing = lambda: session.doing
         is_ours = True
@@ -155,6 +167,7 @@ class DispatcherThread(WorkerThread):
             is_ours = False
             raise
         finally:
+            self._opened = None
             opened.close(at_once=not is_ours)
 
     def _is_done(self, session: DispatcherSession) -> bool:
@@ -227,6 +240,7 @@ class DispatcherThread(WorkerThread):
                 },
             )
         self._failures = 0
+        self.trouble = None
         self._is_critical = False
         self._tell_again_s = float("-inf")
 
@@ -243,6 +257,7 @@ class DispatcherThread(WorkerThread):
     def _tolerates(self, exc: MigratorError) -> bool:
         """Say what is wrong, now and then; after too long, do what was chosen. False: give up."""
         now_s = time.monotonic()
+        self.trouble = str(exc)
         if not self._failures:
             self._failing_since_s = now_s
             self._failures = 1

@@ -37,10 +37,20 @@ class Errand:
 
     def ask(self) -> bool:
         """Have the work done once; False when the last time still goes on: then it is not."""
-        if self._is_busy or self._asked.is_set():
+        if self.is_busy:
             return False
         self._asked.set()
         return True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is asked, or at work."""
+        return self._is_busy or self._asked.is_set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its thread is over."""
+        return not self._thread.is_alive()
 
     def check(self) -> None:
         """Return unless the work is to be broken off.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+from migrator.daemon.gate import Gate
 from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RECALL_LANE, Lane
 from migrator.engine.lane import LaneSession
 from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
-from migrator.ports import Leases
+from migrator.ports import Leases, StoreEndpoint
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,11 @@ class OpenedLane(Protocol):
 
     def doing(self) -> str:
         """Return in a few words what is going on, a throttle with its reason included."""
+        ...
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait, or None; asked by other threads."""
         ...
 
     def close(self) -> None:
@@ -60,7 +67,8 @@ class LaneThread(WorkerThread):
         stop: Stop,
         once: bool,
         patience_s: float,
-        sources: Collection[str],
+        endpoints: Collection[StoreEndpoint],
+        gate: Gate | None = None,
     ) -> None:
         """Prepare a thread; ``start`` lets it run.
 
@@ -73,7 +81,8 @@ class LaneThread(WorkerThread):
             stop: Shared by all threads.
             once: End when there is nothing to do.
             patience_s: With *once*: give up after failing for so long without progress.
-            sources: Whose rows are to be done when *once* is done.
+            endpoints: Whose rows are to be done when *once* is done.
+            gate: What holds claims back; None: nothing ever does.
         """
         super().__init__(name, stop=stop, crash_action="lane_crashed", facts={})
         self._leases = leases
@@ -82,13 +91,37 @@ class LaneThread(WorkerThread):
         self._is_surely_dead = is_surely_dead
         self._once = once
         self._patience_s = patience_s
-        self._sources = sources
+        self._sources = [endpoint.source for endpoint in endpoints]
+        self._names = [endpoint.name for endpoint in endpoints]
+        self._gate = Gate() if gate is None else gate
+        self._retired = threading.Event()
+        self._opened: OpenedLane | None = None
         self._failures = 0
         self._failing_since_s = 0.0
         self._unfinished_since_s: dict[Lane, float] = {}
 
+    def retire(self) -> None:
+        """Have this thread alone finish what its lane has claimed, and end."""
+        self._retired.set()
+        self.wake.set()
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it is told to end while others go on."""
+        return self._retired.is_set()
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None."""
+        opened = self._opened
+        return None if opened is None else opened.blocked_reason
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stop.draining.is_set() or self._retired.is_set()
+
     def _run(self) -> None:
-        while not self._stop.draining.is_set():
+        while not self._is_ending:
             self.beat()
             try:
                 with self._a_lane() as held:
@@ -112,7 +145,7 @@ class LaneThread(WorkerThread):
         The lane is kept while a link is down: whoever took it over would have to publish again
         what a direct batch had confirmed already.
         """
-        while not self._stop.draining.is_set():
+        while not self._is_ending:
             try:
                 return self._one_session(held)
             except (HandOverDoubtful, LeaseLost, Interrupted):
@@ -124,25 +157,33 @@ class LaneThread(WorkerThread):
         return False
 
     def _one_session(self, held: HeldLease) -> bool:
-        opened = self._open(held)
+        opened = self._opened = self._open(held)
         try:
             opened.session.recover()
             return self._turns(held, opened.session)
         finally:
+            self._opened = None
             opened.close()
 
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
         while not self._stop.at_once.is_set():
             self.beat()
             held.check()
-            draining = self._stop.draining.is_set()
-            did_something = session.turn(may_claim=not draining)
+            is_ending, changes = self._is_ending, self._gate.changes
+            is_held = self._gate.hold_for(None) is not None
+            did_something = session.turn(may_claim=not (is_ending or is_held))
             self._went_well()
             if did_something:
                 continue
-            if draining or (self._nothing_left(session) and self._once):
+            if is_ending or (self._once and self._is_all_done(session, changes)):
                 return True
             self._rest(held, session)
+        return False
+
+    def _is_all_done(self, session: LaneSession, changes: int) -> bool:
+        """Return whether nothing is left, and nothing was held back since *changes* was read."""
+        if self._nothing_left(session):
+            return not self._gate.concerns(self._names) and self._gate.changes == changes
         return False
 
     def _nothing_left(self, session: LaneSession) -> bool:
@@ -169,7 +210,7 @@ class LaneThread(WorkerThread):
     def _rest(self, held: HeldLease, session: LaneSession) -> None:
         """Idle until the schedule says so, or by our own clock when the schedule's was changed."""
         ends_s = time.monotonic() + _LONGEST_REST_S
-        while not (self.wake.is_set() or self._stop.draining.is_set()):
+        while not (self.wake.is_set() or self._is_ending):
             self.beat()
             held.check()
             session.idle(_IDLE_SLICE_S)
@@ -219,7 +260,7 @@ class LaneThread(WorkerThread):
                     "somebody recalls timeouts; nothing is claimed until that is over",
                     extra={"action": "waiting_for_recall", "owner": owner},
                 )
-            if self._stop.draining.wait(_LONGEST_REST_S):
+            if self._stop.draining.wait(_LONGEST_REST_S) or self._retired.is_set():
                 raise Interrupted("asked to stop while waiting for a recall")
 
     def _take(self, lanes: list[Lane]) -> HeldLease | None:
@@ -284,10 +325,12 @@ class LaneThread(WorkerThread):
 
     def _went_well(self) -> None:
         self._failures = 0
+        self.trouble = None
 
     def _may_go_on(self, exc: MigratorError) -> bool:
         """Wait a little after a failure; with ``once``, give up when patience is over."""
         self.beat()
+        self.trouble = str(exc)
         now_s = time.monotonic()
         if not self._failures:
             self._failing_since_s = now_s

@@ -5,27 +5,39 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 
-from migrator.config.models import OnCritical
+from migrator.config import Settings
+from migrator.config.models import EndpointMode, OnCritical
+from migrator.daemon.control import Control, Served
+from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
-from migrator.daemon.lanes import LaneThread, OpenedLane
-from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.gate import Gate
+from migrator.daemon.knobs import Knobs
+from migrator.daemon.lanes import LaneThread
+from migrator.daemon.leases import LeaseKeeper
+from migrator.daemon.lookout import Lookout
 from migrator.daemon.notify import ServiceManager
+from migrator.daemon.openers import DispatcherOpener, LaneOpener, Runs
 from migrator.daemon.owner import current_owner, is_surely_dead
+from migrator.daemon.panel import DaemonPanel, PanelParts
+from migrator.daemon.reads import AppReads
+from migrator.daemon.reload import Reload
 from migrator.daemon.schedule import schedule
 from migrator.daemon.service import Service
 from migrator.daemon.supervision import Supervision
-from migrator.daemon.worker import Stop, WorkerThread
-from migrator.domain.timeouts import RunId
-from migrator.engine.dispatcher.parts import DispatcherParts
-from migrator.engine.dispatcher.session import DispatcherSession
-from migrator.engine.handover.direct import DirectHandOver
-from migrator.engine.lane import LaneParts, LaneSession
-from migrator.errors import ExitCode
-from migrator.ports import Link, SatelliteLink, StoreEndpoint, T
+from migrator.daemon.telling import panicking, telling
+from migrator.daemon.throttles.all_of import Throttles
+from migrator.daemon.throttles.base import Throttle
+from migrator.daemon.throttles.build import Watched, build_throttles
+from migrator.daemon.trail import Trail
+from migrator.daemon.worker import Stop
+from migrator.domain.states import Mode
+from migrator.errors import ExitCode, MigratorError
+from migrator.ports import Batch, StoreEndpoint
+from migrator.web.metrics import Instruments
+from migrator.web.serving import WebPlan, serve
 from migrator.wiring import App, DispatcherPlan, DispatcherWiring
 
 _SWITCH_S = 0.001
@@ -44,87 +56,232 @@ def run(
     once: bool,
     watch: Callable[[], None],
     describe: Callable[[], str],
+    load: Callable[[], Settings] | None = None,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
     *watch* is called a few times a second, by the main thread; *describe* says in a line how far
-    everything is, and may take its time.
+    everything is, and may take its time; *load* reads the settings anew when a signal asks for it.
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
+
+    Raises:
+        ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
     """
     _tune_interpreter()
     runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
-    stop = Stop()
-    keeper = LeaseKeeper(app.leases, owner=current_owner(), duration=app.plan.lease)
-    service = Service(
-        runs=app.runs,
-        outstanding=app.books,
-        keeper=keeper,
-        stop=stop,
-        once=once,
-    )
-    with ExitStack() as pools:
-        workers: list[WorkerThread] = [
-            *_lanes(app, runs, keeper, stop, pools, once=once),
-            *_dispatchers(app, runs, keeper, stop, pools, once=once),
-        ]
-        supervision = Supervision(ServiceManager(), workers, stop)
-        jobs = schedule(app, workers, supervision, describe=describe, ends=pools, once=once)
-        return service.run(runs, workers, jobs=jobs, supervision=supervision, watch=watch)
+    with ExitStack() as ends:
+        daemon = _Daemon(app, runs, ends, once=once)
+        try:
+            daemon.prepare()
+        except MigratorError:
+            for _, each in runs:
+                app.runs.end(each, "failed")
+            raise
+        return daemon.work(watch=watch, describe=describe, load=load)
 
 
-Runs = Sequence[tuple[StoreEndpoint, RunId]]
+class _Daemon:
+    """The parts of one process, put together; what they need is ended by the stack."""
 
-
-def _lanes(
-    app: App, runs: Runs, keeper: LeaseKeeper, stop: Stop, pools: ExitStack, *, once: bool
-) -> Sequence[LaneThread]:
-    """Return the threads that move rows into the native delays; none when no endpoint wants it."""
-    moved = DispatcherWiring(app).moved([endpoint for endpoint, _ in runs])
-    if not moved:
-        return ()
-    runs = [(endpoint, run) for endpoint, run in runs if endpoint in moved]
-    return [
-        LaneThread(
-            f"lane-worker-{number}",
-            leases=app.leases,
-            keeper=keeper,
-            open_lane=_LaneOpener(app, runs, pools, stop),
-            is_surely_dead=is_surely_dead,
-            stop=stop,
-            once=once,
-            patience_s=PATIENCE_S,
-            sources=[endpoint.source for endpoint in moved],
+    def __init__(self, app: App, runs: Runs, ends: ExitStack, *, once: bool) -> None:
+        self._app = app
+        self._runs = runs
+        self._ends = ends
+        self._once = once
+        self._wiring = DispatcherWiring(app)
+        self._moved = self._wiring.moved([endpoint for endpoint, _ in runs])
+        self._stop = Stop()
+        self._owner = current_owner()
+        self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=app.plan.lease)
+        self._knobs = Knobs(app.settings.handover)
+        self._instruments = Instruments()
+        self._trail = Trail(app.runs)
+        self._gate = Gate(telling(self._trail, self._on_change))
+        self._crew = Crew(
+            self._dispatchers(),
+            new_lane=self._new_lane if self._moved else None,
+            lanes=self._knobs.now.lanes,
         )
-        for number in range(app.plan.lanes)
-    ]
+        ends.callback(self._crew.close)
+        self._supervision = Supervision(ServiceManager(), self._crew, self._stop)
+        self._lookout = Lookout(AppReads(app, [endpoint for endpoint, _ in runs]))
+        self._throttles = Throttles(self._build(app.settings))
 
+    def prepare(self) -> None:
+        """Look at everything once, and let others look at us."""
+        ends = self._ends
+        self._trail.start()
+        ends.callback(self._trail.end)
+        self._lookout.look()
+        ends.enter_context(serve(self._panel(), _web_plan(self._app), self._instruments))
+        ends.callback(self._throttles.end)
+        self._throttles.begin()
 
-def _dispatchers(
-    app: App, runs: Runs, keeper: LeaseKeeper, stop: Stop, pools: ExitStack, *, once: bool
-) -> Sequence[DispatcherThread]:
-    """Return one thread for each endpoint whose timeouts we send ourselves."""
-    wiring, given = DispatcherWiring(app), app.settings.dispatch
-    run_of = {endpoint.source: run for endpoint, run in runs}
-    return [
-        DispatcherThread(
-            plan.endpoint.name,
-            find_lane=lambda plan=plan: wiring.dispatching.lane(plan.endpoint),  # type: ignore[misc]  # mypy cannot type a lambda's default
+    def work(
+        self,
+        *,
+        watch: Callable[[], None],
+        describe: Callable[[], str],
+        load: Callable[[], Settings] | None,
+    ) -> ExitCode:
+        """Work until the end; return the exit code."""
+        app = self._app
+        reload = Reload(
+            app.settings,
+            load=load or (lambda: app.settings),
+            knobs=self._knobs,
+            crew=self._crew,
+            replace_throttles=lambda given: self._throttles.replace(self._build(given)),
+            trail=self._trail,
+        )
+        service = Service(
+            runs=app.runs,
+            outstanding=app.books,
+            keeper=self._keeper,
+            stop=self._stop,
+            once=self._once,
+            reload=reload,
+        )
+        jobs = schedule(
+            app,
+            self._crew,
+            self._supervision,
+            self._lookout,
+            describe=describe,
+            ends=self._ends,
+            once=self._once,
+        )
+        return service.run(
+            self._runs,
+            self._crew,
+            jobs=[*jobs, self._throttles.job],
+            supervision=self._supervision,
+            watch=watch,
+        )
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def _panel(self) -> DaemonPanel:
+        served = self._served()
+        return DaemonPanel(
+            PanelParts(
+                owner=self._owner,
+                served=served,
+                gate=self._gate,
+                knobs=self._knobs,
+                workers=self._crew,
+                stop=self._stop,
+                supervision=self._supervision,
+                lookout=self._lookout,
+                control=Control(
+                    gate=self._gate,
+                    knobs=self._knobs,
+                    crew=self._crew,
+                    stop=self._stop,
+                    trail=self._trail,
+                    served=served,
+                ),
+            )
+        )
+
+    def _served(self) -> Sequence[Served]:
+        modes = {given.name: given.mode for given in self._app.settings.endpoints}
+        return [
+            Served(
+                name=endpoint.name,
+                mode=str(modes.get(endpoint.name, EndpointMode.MIGRATE)),
+                moves=endpoint in self._moved,
+            )
+            for endpoint, _ in self._runs
+        ]
+
+    def _build(self, given: Settings) -> Sequence[Throttle]:
+        watched = Watched(
+            app=self._app,
+            endpoints=self._moved,
+            gate=self._gate,
+            workers=self._crew,
+            owner=self._owner,
+            panic=panicking(self._stop, self._trail),
+        )
+        return build_throttles(given.throttle, watched)
+
+    def _on_change(self) -> None:
+        """Something is held, or no longer: lanes look again, and the ledger is told."""
+        self._crew.wake()
+        self._keeper.renew_soon()
+
+    def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
+        app = self._app
+        runs = [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved]
+        opener = LaneOpener(
+            app,
+            runs,
+            pools=ends,
+            stop=self._stop,
+            gate=self._gate,
+            knobs=self._knobs,
+            settled=self._count,
+        )
+        return LaneThread(
+            name,
             leases=app.leases,
-            keeper=keeper,
-            open_session=_DispatcherOpener(wiring, plan, run_of[plan.endpoint.source], pools, stop),
+            keeper=self._keeper,
+            open_lane=opener,
+            is_surely_dead=is_surely_dead,
+            stop=self._stop,
+            once=self._once,
+            patience_s=PATIENCE_S,
+            endpoints=self._moved,
+            gate=self._gate,
+        )
+
+    def _count(self, batch: Batch, rows: int, seconds: float) -> None:
+        endpoint, mode = str(batch.endpoint), str(batch.mode)
+        self._instruments.batch_settled(endpoint, mode, seconds=seconds, rows=rows)
+
+    def _dispatchers(self) -> Sequence[DispatcherThread]:
+        """Return one thread for each endpoint whose timeouts we send ourselves."""
+        plans = self._wiring.plans([endpoint for endpoint, _ in self._runs])
+        return [self._dispatcher(plan) for plan in plans]
+
+    def _dispatcher(self, plan: DispatcherPlan) -> DispatcherThread:
+        given, wiring, instruments = self._app.settings.dispatch, self._wiring, self._instruments
+        name, mode = str(plan.endpoint.name), str(Mode.DISPATCH)
+        opener = DispatcherOpener(
+            wiring,
+            plan,
+            next(run for endpoint, run in self._runs if endpoint == plan.endpoint),
+            self._ends,
+            self._stop,
+            sent=lambda late_s: instruments.sent(name, lateness_s=late_s),
+            settled=lambda rows, seconds: instruments.batch_settled(
+                name, mode, seconds=seconds, rows=rows
+            ),
+        )
+        return DispatcherThread(
+            plan.endpoint.name,
+            find_lane=lambda: wiring.dispatching.lane(plan.endpoint),
+            leases=self._app.leases,
+            keeper=self._keeper,
+            open_session=opener,
             is_surely_dead=is_surely_dead,
             outage=Outage(
                 critical_after=given.critical_after,
                 exits=given.on_critical is OnCritical.EXIT,
                 patience=timedelta(seconds=PATIENCE_S),
             ),
-            stop=stop,
-            once=once,
+            stop=self._stop,
+            once=self._once,
             finishes_only=plan.finishes_only,
         )
-        for plan in wiring.plans([endpoint for endpoint, _ in runs])
-    ]
+
+
+def _web_plan(app: App) -> WebPlan:
+    given = app.settings.web
+    token = None if given.token is None else given.token.get_secret_value()
+    return WebPlan(socket=given.socket, listen=given.address, token=token)
 
 
 def _tune_interpreter() -> None:
@@ -132,134 +289,3 @@ def _tune_interpreter() -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
-
-
-class _OneByOne:
-    """``ports.Background`` by one thread, which does what it is given in order."""
-
-    def __init__(self, pools: ExitStack, name: str) -> None:
-        self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
-
-    def start(self, work: Callable[[], T]) -> Future[T]:
-        return self._pool.submit(work)
-
-
-class _LaneOpener:
-    """Opens sessions for one lane thread; what it keeps outlives each of them."""
-
-    def __init__(
-        self,
-        app: App,
-        runs: Runs,
-        pools: ExitStack,
-        stop: Stop,
-    ) -> None:
-        self._app = app
-        self._stop = stop
-        self._parts = LaneParts(
-            batches=app.batches,
-            clock=app.clock,
-            claimer=app.new_claimer(runs),
-            preparer=app.new_preparer(),
-            direct=DirectHandOver(
-                batches=app.batches,
-                clock=app.clock,
-                version=app.plan.delays,
-                fault=app.fault,
-                guard=stop.check,
-            ),
-            claiming=_OneByOne(pools, "claiming"),
-            preparing=_OneByOne(pools, "preparing"),
-            # a second's worth at most, so that a slow rate does not make a stop slow
-            batch_rows=min(app.plan.batch_rows, app.plan.rate_limit_per_s or app.plan.batch_rows),
-            rate_limit_per_s=app.plan.rate_limit_per_s,
-        )
-
-    def __call__(self, held: HeldLease) -> OpenedLane:
-        def guard() -> None:
-            held.beat()
-            self._stop.check()
-            held.check()
-
-        link = self._app.open_link(held.lease, held.beat)
-        self._parts.preparer.limit_frames(link.frame_max_bytes)
-        session = LaneSession(
-            self._parts,
-            lease=held.lease,
-            link=link,
-            open_staged=lambda: self._app.open_staged(link, held.lease, guard),
-            guard=guard,
-        )
-        return _Opened(session, link)
-
-
-class _Opened:
-    """A session and its link."""
-
-    def __init__(self, session: LaneSession, link: Link) -> None:
-        self.session = session
-        self._link = link
-
-    def doing(self) -> str:
-        """Return what the session does, or why the broker makes it wait."""
-        blocked = self._link.blocked_reason
-        return f"throttled: {blocked}" if blocked else self.session.doing
-
-    def close(self) -> None:
-        """Close the link first: whatever the background still does, nothing more is sent."""
-        self._link.close()
-        self.session.close()
-
-
-class _DispatcherOpener:
-    """Opens sessions for one dispatcher; what it keeps outlives each of them."""
-
-    def __init__(
-        self,
-        wiring: DispatcherWiring,
-        plan: DispatcherPlan,
-        run: RunId,
-        pools: ExitStack,
-        stop: Stop,
-    ) -> None:
-        self._wiring = wiring
-        self._plan = plan
-        self._stop = stop
-        self._parts: DispatcherParts = wiring.parts(
-            plan, run, storing=_OneByOne(pools, "storing"), claiming=_OneByOne(pools, "dispatching")
-        )
-
-    def __call__(self, held: HeldLease) -> _OpenedDispatcher:
-        def guard() -> None:
-            held.beat()
-            self._stop.check()
-            held.check()
-
-        plan, there = self._plan, self._wiring.existing_queues(self._plan)
-        link = self._wiring.open_link(self._plan, held.lease, guard)
-        try:
-            session = DispatcherSession(
-                self._parts,
-                lease=held.lease,
-                link=link,
-                control_queue=plan.control_queue if plan.control_queue in there else None,
-                guard=guard,
-                is_queue_missing=plan.timeouts_queue not in {None, *there},
-            )
-        except BaseException:
-            link.close()
-            raise
-        return _OpenedDispatcher(session, link)
-
-
-class _OpenedDispatcher:
-    """A dispatcher's session and its link."""
-
-    def __init__(self, session: DispatcherSession, link: SatelliteLink) -> None:
-        self.session = session
-        self._link = link
-
-    def close(self, *, at_once: bool) -> None:
-        """Close the link first: what the background still does, nobody acknowledges."""
-        self._link.close(at_once=at_once)
-        self.session.close()

@@ -57,6 +57,7 @@ class LeaseKeeper:
         self._held: dict[Lane, HeldLease] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._soon = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
 
     def start(self) -> None:
@@ -66,8 +67,13 @@ class LeaseKeeper:
     def stop(self) -> None:
         """Stop renewing; leases still held run out by themselves."""
         self._stopped.set()
+        self._soon.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+
+    def renew_soon(self) -> None:
+        """Renew all leases now, so that the ledger tells what their owners do; does not wait."""
+        self._soon.set()
 
     def lanes(self) -> set[Lane]:
         """Return the lanes this process holds."""
@@ -102,7 +108,11 @@ class LeaseKeeper:
             )
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._duration.total_seconds() / _RENEWALS_PER_LEASE):
+        while True:
+            self._soon.wait(self._duration.total_seconds() / _RENEWALS_PER_LEASE)
+            self._soon.clear()
+            if self._stopped.is_set():
+                return
             with self._lock:
                 held = tuple(self._held.values())
             for each in held:

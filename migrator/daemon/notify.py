@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
@@ -35,6 +36,11 @@ class ServiceManager:
     def ready(self) -> None:
         """Say that the start is over."""
         self._tell("READY=1")
+
+    def reloading(self) -> None:
+        """Say that settings are read anew; ``ready`` follows when that is over."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
 
     def stopping(self) -> None:
         """Say that the end has begun."""

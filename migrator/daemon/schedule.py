@@ -9,10 +9,11 @@ from typing import Final
 
 from migrator.broker import canary as probes
 from migrator.daemon.canary import Canary
+from migrator.daemon.crew import Crew
 from migrator.daemon.errand import Errand
 from migrator.daemon.jobs import Job
+from migrator.daemon.lookout import LOOK_EVERY, SURVEY_EVERY, Lookout
 from migrator.daemon.supervision import Supervision
-from migrator.daemon.worker import WorkerThread
 from migrator.domain.canary import Flight, probe_delay_s
 from migrator.wiring import App
 
@@ -23,15 +24,16 @@ _CANARY_PATIENCE_S: Final = 10.0
 
 def schedule(
     app: App,
-    workers: Sequence[WorkerThread],
+    crew: Crew,
     supervision: Supervision,
+    lookout: Lookout,
     *,
     describe: Callable[[], str],
     ends: ExitStack,
     once: bool,
 ) -> Sequence[Job]:
     """Return the jobs; the threads some of them need are started, and ended by *ends*."""
-    jobs = [_sweep(app, workers)]
+    jobs = [_sweep(app, crew), *_looking(lookout, ends)]
     errands = [*_status(supervision, describe), *(() if once else _canary(app))]
     for errand, every in errands:
         ends.callback(errand.end)
@@ -40,15 +42,33 @@ def schedule(
     return jobs
 
 
-def _sweep(app: App, workers: Sequence[WorkerThread]) -> Job:
+def _sweep(app: App, crew: Crew) -> Job:
     """Return the job that has idle workers look for new rows."""
 
     def sweep() -> bool:
-        for worker in workers:
-            worker.wake.set()
+        crew.wake()
         return True
 
     return Job(name="sweep", every=app.plan.sweep_every, do=sweep)
+
+
+def _looking(lookout: Lookout, ends: ExitStack) -> Iterator[Job]:
+    """Yield what reads for the panel; a slow answer is no miss, the panel tells how old it is."""
+    for errand, every in (
+        (lookout.look_errand, LOOK_EVERY),
+        (lookout.survey_errand, SURVEY_EVERY),
+    ):
+        ends.callback(errand.end)
+        errand.start()
+        yield Job(name=errand.name, every=every, do=_asking(errand))
+
+
+def _asking(errand: Errand) -> Callable[[], bool]:
+    def ask() -> bool:
+        errand.ask()
+        return True
+
+    return ask
 
 
 def _status(

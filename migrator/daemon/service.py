@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, Protocol
 
+from migrator.daemon.crew import Crew
 from migrator.daemon.jobs import Job, scheduled
 from migrator.daemon.leases import LeaseKeeper
 from migrator.daemon.supervision import Supervision
-from migrator.daemon.worker import Stop, WorkerThread
+from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode, MigratorError
 from migrator.ports import Runs, StoreEndpoint
@@ -49,18 +51,21 @@ class Service:
         keeper: LeaseKeeper,
         stop: Stop,
         once: bool,
+        reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; nothing is started yet."""
+        """Prepare; nothing is started yet. *reload* is called by the main thread upon SIGHUP."""
         self._runs = runs
         self._outstanding = outstanding
         self._keeper = keeper
         self._stop = stop
         self._once = once
+        self._reload = reload
+        self._wants_reload = threading.Event()
 
     def run(
         self,
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
-        workers: Sequence[WorkerThread],
+        crew: Crew,
         *,
         jobs: Sequence[Job],
         supervision: Supervision,
@@ -70,37 +75,42 @@ class Service:
 
         Args:
             endpoints: Each with the run that was begun for it.
-            workers: Prepared, not started.
+            crew: Prepared, not started.
             jobs: What happens at intervals meanwhile.
             supervision: Is told how the workers are, and tells the service manager.
             watch: Called a few times a second by the main thread, to show progress.
         """
         with self._signals(), scheduled(jobs):
             self._keeper.start()
-            for worker in workers:
-                worker.start()
+            crew.start()
             supervision.begin()
-            pause_s = supervision.look_every_s / len(workers)
             try:
-                while not all([worker.join(pause_s) for worker in workers]):
+                while not crew.has_ended(supervision.look_every_s):
                     supervision.look()
+                    self._reload_if_wanted(supervision)
                     watch()
             finally:
                 self._keeper.stop()
         supervision.end()
         watch()
-        code = self._exit_code([endpoint for endpoint, _ in endpoints], workers)
+        code = self._exit_code([endpoint for endpoint, _ in endpoints], crew)
         self._end_runs(endpoints, code)
         return code
 
-    def _exit_code(
-        self, endpoints: Sequence[StoreEndpoint], workers: Sequence[WorkerThread]
-    ) -> ExitCode:
+    def _reload_if_wanted(self, supervision: Supervision) -> None:
+        if self._wants_reload.is_set() and not self._stop.draining.is_set():
+            self._wants_reload.clear()
+            with supervision.reloading():
+                self._reload()
+
+    def _exit_code(self, endpoints: Sequence[StoreEndpoint], crew: Crew) -> ExitCode:
+        workers = list(crew)
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
         if self._outstanding.doubtful(endpoints):
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
+        failures += [self._stop.reason] if self._stop.reason else []
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():
@@ -126,6 +136,9 @@ class Service:
             number: signal.signal(number, self._on_signal)
             for number in (signal.SIGTERM, signal.SIGINT)
         }
+        previous[signal.SIGHUP] = signal.signal(
+            signal.SIGHUP, lambda _number, _frame: self._wants_reload.set()
+        )
         try:
             yield
         finally:

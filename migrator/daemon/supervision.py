@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
@@ -32,7 +33,7 @@ class Supervision:
     """Tells one service manager about one process; the main thread calls it."""
 
     def __init__(
-        self, manager: ServiceManager, workers: Sequence[WorkerThread], stop: Stop
+        self, manager: ServiceManager, workers: Iterable[WorkerThread], stop: Stop
     ) -> None:
         """Say nothing yet."""
         self._manager = manager
@@ -41,6 +42,8 @@ class Supervision:
         self._interval_s = manager.watchdog.total_seconds() if manager.watchdog else None
         self._next_sign_s = float("-inf")
         self._next_extension_s = float("-inf")
+        self.has_begun = False
+        """The work has begun; never false again."""
         self._is_stopping = False
         self._is_hung = False
 
@@ -56,8 +59,14 @@ class Supervision:
         """Whether anybody is told what goes on."""
         return self._manager.is_there
 
+    @property
+    def silence_limit_s(self) -> float:
+        """A worker that was silent for so long hangs."""
+        return self._interval_s or _HUNG_AFTER_S
+
     def begin(self) -> None:
         """Say that the work has begun."""
+        self.has_begun = True
         self._manager.ready()
         self.status("working")
 
@@ -79,6 +88,15 @@ class Supervision:
         """Say what goes on; from any thread."""
         self._manager.status(f"stopping: {text}" if self._is_stopping else text)
 
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Say that settings are read anew, and at the end that this is over."""
+        self._manager.reloading()
+        try:
+            yield
+        finally:
+            self._manager.ready()
+
     def end(self) -> None:
         """Say that the end has begun, once."""
         if not self._is_stopping:
@@ -87,7 +105,7 @@ class Supervision:
             self.status("finishing what is in hand")
 
     def _all_go_on(self) -> bool:
-        limit_s = self._interval_s or _HUNG_AFTER_S
+        limit_s = self.silence_limit_s
         hung = [worker.name for worker in self._workers if worker.silent_s >= limit_s]
         if hung and not self._is_hung:
             _log.error(

@@ -25,6 +25,8 @@ class Stop:
     doubtful: set[Lane] = field(default_factory=set)
     """Lanes in which nobody can tell what is where, or that cannot be finished; they stay ours,
     and untouched, until the process ends."""
+    reason: MigratorError | None = None
+    """Why everything is to end although nobody asked; None: somebody did."""
 
     def check(self) -> None:
         """Return unless everything is to stop at once.
@@ -47,6 +49,8 @@ class WorkerThread:
         self.failure: MigratorError | None = None
         """Why the thread ended early; None when it ended well."""
         self.crash: BaseException | None = None
+        self.trouble: str | None = None
+        """What keeps it from its work at present; it is tried again."""
         self.wake = threading.Event()
         """Set by the schedule: look for work now."""
         self._stop = stop
@@ -67,6 +71,16 @@ class WorkerThread:
     def silent_s(self) -> float:
         """Since when the loop did not go on, in seconds; 0 before it starts and after its end."""
         return time.monotonic() - self._beat_s if self._thread.is_alive() else 0.0
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether there is nothing to be said about its end."""
+        return self.failure is None and self.crash is None
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait (memory or disk alarm), or None; asked by other threads."""
+        return None
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it ended."""

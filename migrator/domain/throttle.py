@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from migrator.domain.timeouts import EndpointName
 
@@ -66,6 +67,15 @@ class Limit:
     """At most ``hold_above``: the gap keeps hand-over from starting and stopping all the time."""
     stale_after_s: float
     """A sample older than this is not believed any more."""
+
+
+RESUME_SHARE: Final = 0.8
+"""Of a limit: what is at most so much of it no longer holds."""
+
+
+def limit_of(most: float, *, stale_after_s: float) -> Limit:
+    """Return the limit that holds above *most*, until it is a good deal lower."""
+    return Limit(hold_above=most, resume_below=most * RESUME_SHARE, stale_after_s=stale_after_s)
 
 
 class Gauge:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import RunId
+from migrator.domain.timeouts import EndpointName, RunId
 from migrator.ports import (
     Batch,
     ClaimRequest,
@@ -68,16 +68,22 @@ class Claimer:
         *,
         claims: Claims,
         clock: Clock,
-        selection: Selection,
+        selection: Callable[[], Selection],
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
         mode: Mode,
         max_bytes: int,
+        is_held: Callable[[EndpointName], bool] = lambda _endpoint: False,
         fault: FaultPoint = lambda _name: None,
     ) -> None:
-        """Go round *endpoints*, each with the run its batches belong to."""
+        """Go round *endpoints*, each with the run its batches belong to.
+
+        *selection* is asked before every claim, and so is *is_held*: of an endpoint for which it
+        says yes, nothing is claimed.
+        """
         self._claims = claims
         self._clock = clock
         self._selection = selection
+        self._is_held = is_held
         self._mode = mode
         self._max_bytes = max_bytes
         self._fault = fault
@@ -93,6 +99,8 @@ class Claimer:
         for _ in range(len(self._endpoints)):
             progress = self._endpoints[0]
             self._endpoints.rotate(-1)
+            if self._is_held(progress.endpoint.name):
+                continue
             for request in self._requests(progress, lease, max_rows):
                 claim = self._claims.claim(request)
                 if claim is not None:
@@ -104,13 +112,14 @@ class Claimer:
 
     def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
         now, at_s = self._clock.now(), self._clock.monotonic_s()
+        selection = self._selection()
         overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
-        if self._selection.takes_overdue and overdue_is_stale:
+        if selection.takes_overdue and overdue_is_stale:
             yield self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
             progress.overdue_asked_s = at_s  # only reached when there was none
         if at_s - progress.rewound_s >= _REWIND_S:
             progress.cursor, progress.rewound_s = None, at_s
-        after, until = self._selection.future(now)
+        after, until = selection.future(now)
         cursor = progress.cursor
         yield self._request(progress, lease, self._mode, after, until, cursor, max_rows)
         if cursor is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.timeouts import BatchId
 from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
@@ -26,6 +27,19 @@ _log = logging.getLogger(__name__)
 _SMALLEST_BATCH_ROWS: Final = 50
 _AHEAD: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
+
+Settled = Callable[[Batch, int, float], None]
+"""Called with a batch that is handed over, how many of its rows went to the broker, and how many
+seconds after its claim, or after it was taken up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much at a time, and how fast; may change between two batches."""
+
+    batch_rows: int
+    rate_limit_per_s: int = 0
+    """Messages per second; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +55,9 @@ class LaneParts:
     """Does one claim after the other; the claimer is not made for two at once."""
     preparing: Background
     """Prepares one batch after the other, and may wait for *claiming*."""
-    batch_rows: int
-    rate_limit_per_s: int
-    """Messages per second; 0: none."""
+    pace: Callable[[], Pace]
+    """Asked before every batch."""
+    settled: Settled = lambda _batch, _rows, _seconds: None
 
 
 class LaneSession:
@@ -69,7 +83,8 @@ class LaneSession:
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
         self._ahead: deque[Pending[Prepared | None]] = deque()
-        self._rows = parts.batch_rows
+        self._most_rows: int | None = None
+        self._begun_s: dict[BatchId, float] = {}
         self.doing = "starting"
 
     def recover(self) -> None:
@@ -146,17 +161,27 @@ class LaneSession:
         return prepared
 
     def _begin_one(self) -> Pending[Prepared | None]:
-        parts, lease, rows = self._parts, self._lease, self._rows
+        parts, lease, rows = self._parts, self._lease, self._batch_rows
         claimed = parts.claiming.start(lambda: parts.claimer.claim(lease, max_rows=rows))
 
         def prepare() -> Prepared | None:
             batch = claimed.result()
-            return None if batch is None else parts.preparer.prepare(batch, lease)
+            if batch is None:
+                return None
+            self._begun_s[batch.id] = parts.clock.monotonic_s()
+            return parts.preparer.prepare(batch, lease)
 
         return parts.preparing.start(prepare)
 
+    @property
+    def _batch_rows(self) -> int:
+        """Rows in the next batch: fewer than wished for after a pass that took too long."""
+        wished = self._parts.pace().batch_rows
+        return wished if self._most_rows is None else min(wished, self._most_rows)
+
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._parts.clock.monotonic_s()
+        self._begun_s.setdefault(prepared.batch.id, began_s)
         try:
             if prepared.batch.mode is Mode.STAGED and prepared.messages:
                 self._hand_over_staged(prepared)
@@ -178,14 +203,25 @@ class LaneSession:
         staged = self._staging()
         while not staged.hand_over(prepared):
             self._guard()
-            self._rows = max(self._rows // 2, _SMALLEST_BATCH_ROWS)
+            self._most_rows = max(self._batch_rows // 2, _SMALLEST_BATCH_ROWS)
             _log.warning(
                 "a pass took too long and is staged again, with fresh delays",
-                extra={"action": "pass_abandoned", "batch": prepared.batch.id, "rows": self._rows},
+                extra={
+                    "action": "pass_abandoned",
+                    "batch": prepared.batch.id,
+                    "rows": self._most_rows,
+                },
             )
             prepared = self._parts.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
-        self._rows = min(self._rows + self._rows // 4 + 1, self._parts.batch_rows)
+        self._grow()
         self._count_settled(staged, wait_s=0.0)
+
+    def _grow(self) -> None:
+        """Allow a quarter more rows after a pass that was in time, until nothing is in the way."""
+        if self._most_rows is not None:
+            self._most_rows += self._most_rows // 4 + 1
+            if self._most_rows >= self._parts.pace().batch_rows:
+                self._most_rows = None
 
     def _as_claimed(self, batch: Batch) -> Batch:
         return next(b for b in self._parts.batches.open_batches(self._lease) if b.id == batch.id)
@@ -218,6 +254,8 @@ class LaneSession:
             self._count(batch, rows)
 
     def _count(self, batch: Batch, rows: int) -> None:
+        now_s = self._parts.clock.monotonic_s()
+        self._parts.settled(batch, rows, now_s - self._begun_s.pop(batch.id, now_s))
         _log.info(
             "batch handed over",
             extra={
@@ -231,11 +269,11 @@ class LaneSession:
         )
 
     def _hold_rate(self, rows: int, began_s: float) -> None:
-        limit = self._parts.rate_limit_per_s
-        if not limit or not rows:
-            return
-        resume_s = began_s + rows / limit
-        while (left_s := resume_s - self._parts.clock.monotonic_s()) > 0:
+        """Wait until *rows* are no more than the rate allows; a new rate counts at once."""
+        while rows and (limit := self._parts.pace().rate_limit_per_s):
+            left_s = began_s + rows / limit - self._parts.clock.monotonic_s()
+            if left_s <= 0:
+                return
             self._guard()
             self.doing = f"throttled: rate limit of {limit} messages/s"
             self._link.idle(min(left_s, 0.5))

@@ -103,6 +103,13 @@ class SqlBooks:
         with self._reading("listing events") as connection:
             return [_event(row) for row in connection.execute(query)]
 
+    def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
+        """Return the latest events, newest first."""
+        event = self._tables.event
+        query = select(event).order_by(event.c.id.desc()).limit(limit)
+        with self._reading("listing the latest events") as connection:
+            return [_event(row) for row in connection.execute(query)]
+
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
         view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)
         query = select(view.endpoint, view.state, view.rows)

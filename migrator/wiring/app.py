@@ -34,7 +34,7 @@ from migrator.database.engine import open_engine
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import Lane, RunId
+from migrator.domain.timeouts import EndpointName, Lane, RunId
 from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
@@ -270,15 +270,22 @@ class App:
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
 
-    def new_claimer(self, runs: Sequence[tuple[StoreEndpoint, RunId]]) -> Claimer:
-        """Return a claimer of its own for one lane."""
+    def new_claimer(
+        self,
+        runs: Sequence[tuple[StoreEndpoint, RunId]],
+        *,
+        selection: Callable[[], Selection],
+        is_held: Callable[[EndpointName], bool],
+    ) -> Claimer:
+        """Return a claimer of its own for one lane; see ``Claimer`` for what it asks."""
         return Claimer(
             claims=self.claims,
             clock=self.clock,
-            selection=self.selection,
+            selection=selection,
             endpoints=runs,
             mode=self.plan.mode,
             max_bytes=self.settings.handover.batch_bytes,
+            is_held=is_held,
             fault=self.fault,
         )
 

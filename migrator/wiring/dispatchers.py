@@ -115,7 +115,14 @@ class DispatcherWiring:
         return RabbitRoutes(app.connection, topology=topology, find_bindings=find)
 
     def parts(
-        self, plan: DispatcherPlan, run: RunId, *, storing: Background, claiming: Background
+        self,
+        plan: DispatcherPlan,
+        run: RunId,
+        *,
+        storing: Background,
+        claiming: Background,
+        sent: Callable[[float], None],
+        settled: Callable[[int, float], None],
     ) -> DispatcherParts:
         """Return what outlives the links of one dispatcher."""
         app, given = self._app, self._app.settings.dispatch
@@ -156,6 +163,8 @@ class DispatcherWiring:
             poll_every=given.poll_interval,
             fault=app.fault,
             sparingly=Sparingly(app.clock.monotonic_s),
+            sent=sent,
+            settled=settled,
         )
 
     def _take_in(self, plan: DispatcherPlan) -> TakeIn | None:

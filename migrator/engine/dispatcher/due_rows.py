@@ -204,7 +204,9 @@ class DueRows:
 
     def _begin_sending(self, claimed: Claimed) -> None:
         """Put a claimed batch's rows into the outbox, but for those already sent."""
-        sending = self._parts.sending.setdefault(claimed.batch.id, Sending(batch=claimed.batch))
+        sending = self._parts.sending.setdefault(
+            claimed.batch.id, Sending(batch=claimed.batch, begun_s=self._now_s())
+        )
         sending.batch = claimed.batch
         sending.waiting = {row.row.row_index for row in claimed.rows} - sending.answered
         self._active.add(claimed.batch.id)
@@ -233,7 +235,12 @@ class DueRows:
             except MigratorError as exc:
                 self._look_back_after(exc)  # what was sent stays known
             else:
-                self._parts.sending.pop(batch, None)
+                self._count(self._parts.sending.pop(batch, None))
+
+    def _count(self, sending: Sending | None) -> None:
+        if sending is not None:
+            sent = len(sending.answered) - len(sending.returned) - len(sending.unfit)
+            self._parts.settled(max(sent, 0), self._now_s() - sending.begun_s)
 
     def _now_s(self) -> float:
         return self._parts.clock.monotonic_s()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -34,6 +35,10 @@ class DispatcherParts:
     poll_every: timedelta
     fault: FaultPoint
     sparingly: Sparingly
+    sent: Callable[[float], None] = lambda _late_s: None
+    """Told of each stored row that the broker took: how many seconds after its due time."""
+    settled: Callable[[int, float], None] = lambda _rows, _seconds: None
+    """Told of each batch that is settled: rows sent, and seconds since they were claimed."""
     sending: dict[BatchId, Sending] = field(default_factory=dict)
     """Batches that are being sent, by what this process knows."""
     blame: Blame = field(default_factory=Blame)

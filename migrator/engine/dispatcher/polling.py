@@ -80,6 +80,8 @@ class Sending:
     """Rows that no queue took, with the reason: they are nowhere but in the ledger."""
     unfit: list[Quarantine] = field(default_factory=list)
     """Rows that the broker will never take."""
+    begun_s: float = 0.0
+    """When this process first saw it, by its monotonic clock."""
     reached: set[str | None] = field(default_factory=set)
     """Destinations that took a message, as in the column."""
 

@@ -119,9 +119,11 @@ class Sender:
 
     def _note(self, items: Sequence[Item], answers: Answers) -> None:
         """Remember which rows were sent, also when the link is gone."""
+        taken, now = answers.confirmed - answers.returned, self._watch.now()
         for key, item in enumerate(items):
-            if isinstance(item, StoredRow) and key in answers.confirmed - answers.returned:
+            if isinstance(item, StoredRow) and key in taken:
                 self._parts.sending[item.batch].note_sent(item.row)
+                self._parts.sent((now - item.message.due_at).total_seconds())
 
     def _confirmed(self, items: Sequence[Item]) -> None:
         """Acknowledge the deliveries whose message, or copy, is confirmed elsewhere."""

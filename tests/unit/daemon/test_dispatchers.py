@@ -79,6 +79,7 @@ class Opened:
     def __init__(self, turn: Callable[[], None]) -> None:
         self.session: Any = Session(turn)
         self.closed = False
+        self.blocked_reason: str | None = None
 
     def close(self, *, at_once: bool) -> None:
         self.closed = True

@@ -20,7 +20,7 @@ from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
-from migrator.engine.lane import LaneParts, LaneSession
+from migrator.engine.lane import LaneParts, LaneSession, Pace
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.ports import Unreachable
 from tests.unit.engine.memory import (
@@ -77,7 +77,7 @@ class World:
             claimer=Claimer(
                 claims=self.ledger,
                 clock=self.clock,
-                selection=Selection(cutoff=timedelta(0), horizon=None),
+                selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
                 endpoints=[(ENDPOINT, RUN)],
                 mode=mode,
                 max_bytes=1 << 20,
@@ -93,8 +93,7 @@ class World:
             ),
             claiming=AtOnce(),
             preparing=AtOnce(),
-            batch_rows=BATCH,
-            rate_limit_per_s=0,
+            pace=lambda: Pace(batch_rows=BATCH),
         )
         return *self.session(parts, fault), parts
 

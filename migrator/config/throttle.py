@@ -1,0 +1,124 @@
+"""What can be set about when a running daemon claims nothing, and when it ends by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from migrator.config.quantities import SOME_TIME, Duration
+from migrator.config.section import Section
+from migrator.domain.windows import Window, parse_window
+
+
+def _none_when_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+_Limit = Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)]
+
+
+class Throttle(Section):
+    """When hand-over waits, with the reason shown; each empty or 0 is off."""
+
+    every: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(seconds=2), description="how often each signal is looked at"
+    )
+    stale_after: Annotated[Duration, SOME_TIME] = Field(
+        default=timedelta(seconds=30),
+        description="a signal that could not be read for longer holds hand-over as well",
+    )
+    max_level_depth: int = Field(
+        default=0, ge=0, description="messages in all delay levels together; 0: any"
+    )
+    max_destination_depth: int = Field(
+        default=0, ge=0, description="messages in the queue of a destination; 0: any"
+    )
+    max_database_latency: _Limit = Field(
+        default=None,
+        description="time until the database lets us at an endpoint's table; empty: any",
+    )
+    max_replica_lag: _Limit = Field(
+        default=None, description="how far a replica of the database may be behind; empty: any"
+    )
+    windows: tuple[str, ...] = Field(
+        default=(),
+        description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always",
+    )
+    time_zone: str = Field(default="UTC", description="time zone of the windows")
+    touch_file: Annotated[Path | None, BeforeValidator(_none_when_empty)] = Field(
+        default=None, description="while this file exists, nothing is claimed; empty: none"
+    )
+    veto_url: Annotated[str | None, BeforeValidator(_none_when_empty)] = Field(
+        default=None,
+        description="address that is asked first; anything but 2xx says no; empty: none",
+    )
+    panic_level_depth: int = Field(
+        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
+    )
+    panic_destination_depth: int = Field(
+        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
+    )
+    panic_database_latency: _Limit = Field(
+        default=None, description="above it the daemon drains and ends with code 3; empty: never"
+    )
+    panic_replica_lag: _Limit = Field(
+        default=None, description="above it the daemon drains and ends with code 3; empty: never"
+    )
+
+    @property
+    def open_windows(self) -> Sequence[Window]:
+        """The windows, parsed."""
+        return [parse_window(text) for text in self.windows]
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of the windows."""
+        return ZoneInfo(self.time_zone)
+
+    @field_validator("windows")
+    @classmethod
+    def _are_windows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_window(text)
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (OSError, ValueError, LookupError) as exc:
+            raise ValueError(
+                "must be a time zone this machine knows, such as UTC or Europe/Vienna"
+            ) from exc
+        return value
+
+    @field_validator("touch_file")
+    @classmethod
+    def _is_absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("must be an absolute path, so that everybody means the same file")
+        return value
+
+    @field_validator("veto_url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("must be an http:// or https:// address")
+            if parts.username or parts.password:
+                raise ValueError("must carry no user and no password; it is shown to everybody")
+        return value
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        if self.stale_after < 2 * self.every:
+            raise ValueError("stale_after must be at least twice as long as every")
+        return self

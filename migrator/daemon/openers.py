@@ -1,0 +1,196 @@
+"""How a worker that holds a lease gets its session and its link; what they keep outlives both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+from migrator.daemon.gate import Gate
+from migrator.daemon.knobs import Knobs
+from migrator.daemon.lanes import OpenedLane
+from migrator.daemon.leases import HeldLease
+from migrator.daemon.worker import Stop
+from migrator.domain.timeouts import EndpointName, RunId
+from migrator.engine.dispatcher.parts import DispatcherParts
+from migrator.engine.dispatcher.session import DispatcherSession
+from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.lane import LaneParts, LaneSession, Settled
+from migrator.ports import Link, SatelliteLink, StoreEndpoint, T
+from migrator.wiring import App, DispatcherPlan, DispatcherWiring
+
+Runs = Sequence[tuple[StoreEndpoint, RunId]]
+
+
+class OneByOne:
+    """``ports.Background`` by one thread, which does what it is given in order."""
+
+    def __init__(self, pools: ExitStack, name: str) -> None:
+        """Make a thread that *pools* end."""
+        self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
+
+    def start(self, work: Callable[[], T]) -> Future[T]:
+        """Begin *work* behind what was begun before."""
+        return self._pool.submit(work)
+
+
+class LaneOpener:
+    """Opens sessions for one lane thread; what it keeps outlives each of them."""
+
+    def __init__(
+        self,
+        app: App,
+        runs: Runs,
+        *,
+        pools: ExitStack,
+        stop: Stop,
+        gate: Gate,
+        knobs: Knobs,
+        settled: Settled,
+    ) -> None:
+        """Hand over rows of the endpoints in *runs*, as *gate* and *knobs* have it."""
+        self._app = app
+        self._stop = stop
+        self._gate = gate
+        self._names = [endpoint.name for endpoint, _ in runs]
+        self._parts = LaneParts(
+            batches=app.batches,
+            clock=app.clock,
+            claimer=app.new_claimer(
+                runs,
+                selection=knobs.selection,
+                is_held=lambda endpoint: gate.hold_for(endpoint) is not None,
+            ),
+            preparer=app.new_preparer(),
+            direct=DirectHandOver(
+                batches=app.batches,
+                clock=app.clock,
+                version=app.plan.delays,
+                fault=app.fault,
+                guard=stop.check,
+            ),
+            claiming=OneByOne(pools, "claiming"),
+            preparing=OneByOne(pools, "preparing"),
+            pace=knobs.pace,
+            settled=settled,
+        )
+
+    def __call__(self, held: HeldLease) -> OpenedLane:
+        """Connect for the lane of *held*."""
+
+        def guard() -> None:
+            held.beat()
+            self._stop.check()
+            held.check()
+
+        link = self._app.open_link(held.lease, held.beat)
+        self._parts.preparer.limit_frames(link.frame_max_bytes)
+        session = LaneSession(
+            self._parts,
+            lease=held.lease,
+            link=link,
+            open_staged=lambda: self._app.open_staged(link, held.lease, guard),
+            guard=guard,
+        )
+        return _Opened(session, link, self._gate, self._names)
+
+
+class _Opened:
+    """A session and its link."""
+
+    def __init__(
+        self, session: LaneSession, link: Link, gate: Gate, names: Sequence[EndpointName]
+    ) -> None:
+        self.session = session
+        self._link = link
+        self._gate = gate
+        self._names = names
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait, or None."""
+        return self._link.blocked_reason
+
+    def doing(self) -> str:
+        """Return what the session does, or why it waits."""
+        if blocked := self._link.blocked_reason:
+            return f"throttled: {blocked}"
+        doing = self.session.doing
+        hold = self._gate.reason(self._names) if doing == "idle" else None
+        return f"held: {hold.text}" if hold else doing
+
+    def close(self) -> None:
+        """Close the link first: whatever the background still does, nothing more is sent."""
+        self._link.close()
+        self.session.close()
+
+
+class DispatcherOpener:
+    """Opens sessions for one dispatcher; what it keeps outlives each of them."""
+
+    def __init__(
+        self,
+        wiring: DispatcherWiring,
+        plan: DispatcherPlan,
+        run: RunId,
+        pools: ExitStack,
+        stop: Stop,
+        *,
+        sent: Callable[[float], None],
+        settled: Callable[[int, float], None],
+    ) -> None:
+        """Dispatch what *plan* says."""
+        self._wiring = wiring
+        self._plan = plan
+        self._stop = stop
+        self._parts: DispatcherParts = wiring.parts(
+            plan,
+            run,
+            storing=OneByOne(pools, "storing"),
+            claiming=OneByOne(pools, "dispatching"),
+            sent=sent,
+            settled=settled,
+        )
+
+    def __call__(self, held: HeldLease) -> OpenedSatellites:
+        """Connect for the lane of *held*."""
+
+        def guard() -> None:
+            held.beat()
+            self._stop.check()
+            held.check()
+
+        plan, there = self._plan, self._wiring.existing_queues(self._plan)
+        link = self._wiring.open_link(self._plan, held.lease, guard)
+        try:
+            session = DispatcherSession(
+                self._parts,
+                lease=held.lease,
+                link=link,
+                control_queue=plan.control_queue if plan.control_queue in there else None,
+                guard=guard,
+                is_queue_missing=plan.timeouts_queue not in {None, *there},
+            )
+        except BaseException:
+            link.close()
+            raise
+        return OpenedSatellites(session, link)
+
+
+class OpenedSatellites:
+    """A dispatcher's session and its link."""
+
+    def __init__(self, session: DispatcherSession, link: SatelliteLink) -> None:
+        """Keep both."""
+        self.session = session
+        self._link = link
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None."""
+        return self._link.blocked_reason
+
+    def close(self, *, at_once: bool) -> None:
+        """Close the link first: what the background still does, nobody acknowledges."""
+        self._link.close(at_once=at_once)
+        self.session.close()

@@ -1,0 +1,44 @@
+"""Where a lookout reads: ledger, tables and broker of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from migrator.daemon.lookout import Counted
+from migrator.domain.ladder import Ladder
+from migrator.domain.report import AuditEvent, Progress
+from migrator.domain.timeouts import EndpointName
+from migrator.ports import StoreEndpoint
+from migrator.stores.counting import SqlCounting
+from migrator.wiring import App
+
+
+class AppReads:
+    """Implements ``lookout.Reads``."""
+
+    def __init__(self, app: App, endpoints: Sequence[StoreEndpoint]) -> None:
+        """Read what *app* reaches; count the rows of *endpoints*."""
+        self._app = app
+        self._endpoints = endpoints
+        self._counting = SqlCounting(app.engine, app.store)
+
+    def progress(self) -> Progress:
+        """Return what the ledger has."""
+        return self._app.books.progress()
+
+    def events(self, limit: int) -> Sequence[AuditEvent]:
+        """Return the latest events, newest first."""
+        return self._app.books.latest_events(limit=limit)
+
+    def ladder(self) -> Ladder:
+        """Return the delay levels."""
+        return self._app.broker_facts.ladder(self._app.plan.delays)
+
+    def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
+        """Return how many rows are in the table of each endpoint."""
+        found: dict[EndpointName, Counted] = {}
+        for endpoint in self._endpoints:
+            table = self._counting.count(endpoint.source, now)
+            found[endpoint.name] = Counted(rows=table.rows, is_all=table.is_all, due=table.due)
+        return found

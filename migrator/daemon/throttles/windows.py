@@ -1,0 +1,25 @@
+"""Maintenance windows: the times in which rows may be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from migrator.daemon.throttles.base import Verdict
+from migrator.domain.windows import DAYS, Window, is_open
+
+
+def judge_window(
+    windows: Sequence[Window],
+    zone: ZoneInfo,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Verdict | None:
+    """Return why nothing is moved now; None: a window is open."""
+    local = now().astimezone(zone)
+    if is_open(windows, local):
+        return None
+    allowed = ", ".join(window.text for window in windows)
+    return Verdict(
+        observed=f"it is {DAYS[local.weekday()]} {local:%H:%M} {zone.key}", limit=f"only {allowed}"
+    )

@@ -1,0 +1,91 @@
+"""How many rows wait in a table, and for how long: bounded, for a page that is looked at.
+
+Rules of this file: no more than so many rows are read of a table; a larger one is told by the
+database's own estimate, and said to be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, case, func, select, text
+
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.errors import StoreError
+from migrator.stores.claims import LegacyTables
+from migrator.stores.legacy_table import LegacyTable
+
+MOST_ROWS: Final = 200_000
+_SPANS: Final = (
+    ("overdue", timedelta(0)),
+    ("up to 1m", timedelta(minutes=1)),
+    ("up to 1h", timedelta(hours=1)),
+    ("up to 1d", timedelta(days=1)),
+    ("up to 7d", timedelta(days=7)),
+    ("up to 30d", timedelta(days=30)),
+    ("up to 365d", timedelta(days=365)),
+)
+_LATER: Final = "later"
+_ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount:
+    """The rows of one table."""
+
+    rows: int
+    is_all: bool
+    """False: too many to be counted; *rows* is estimated."""
+    due: Sequence[tuple[str, int]]
+    """Those that were read, by how soon they are due, soonest first."""
+
+
+class SqlCounting:
+    """Counts in the database of the legacy tables."""
+
+    def __init__(self, engine: Engine, legacy: LegacyTables) -> None:
+        """Count in the *legacy* tables in the database of *engine*."""
+        self._engine = engine
+        self._legacy = legacy
+
+    def count(self, source: str, now: datetime, *, most: int = MOST_ROWS) -> TableCount:
+        """Return how many rows *source* has, and how soon they are due, as of *now*.
+
+        Raises:
+            StoreError: The table is gone, or the database cannot be asked.
+        """
+        legacy = self._legacy.legacy_table(source)
+        doing = f"counting the rows of {source}"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            found = dict(_by_span(connection, legacy, now, most))
+            rows = sum(found.values())
+            is_all = rows <= most
+            if not is_all:
+                rows = max(rows, _estimate(connection, legacy))
+        names = [name for name, _ in _SPANS] + [_LATER]
+        due = [(names[index], found[index]) for index in sorted(found)]
+        return TableCount(rows=rows, is_all=is_all, due=due)
+
+
+def _by_span(
+    connection: Connection, legacy: LegacyTable, now: datetime, most: int
+) -> list[tuple[int, int]]:
+    some = select(legacy.table.c.Time.label("due")).limit(most + 1).subquery()
+    ends: list[tuple[Any, Any]] = [
+        (some.c.due <= now + span, index) for index, (_, span) in enumerate(_SPANS)
+    ]
+    span = case(*ends, else_=len(_SPANS)).label("span")
+    query = select(span, func.count()).group_by(span)
+    return [(int(index), int(rows)) for index, rows in connection.execute(query)]
+
+
+def _estimate(connection: Connection, legacy: LegacyTable) -> int:
+    """Return what the database believes without counting; 0: it has no idea."""
+    if connection.dialect.name != "postgresql":
+        return 0
+    name = connection.dialect.identifier_preparer.format_table(legacy.table)
+    return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)

@@ -1,0 +1,66 @@
+"""How long the database takes for what every claim needs: the right to delete from a table.
+
+Rules of this file: nothing is deleted, nothing is written, and no lock outlives the question;
+whoever waits longer than is of interest stops waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from sqlalchemy import Connection, Engine, delete, false, func, select
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.stores.claims import LegacyTables
+
+
+class SqlPulse:
+    """Measures in the database of the legacy tables."""
+
+    def __init__(self, engine: Engine, legacy: LegacyTables) -> None:
+        """Ask about the *legacy* tables in the database of *engine*."""
+        self._engine = engine
+        self._legacy = legacy
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Return the seconds it takes to be let at the rows of *source*, and do nothing there.
+
+        A table that is locked, and a database that does not answer, are given up after about
+        *patience*; that is then the answer.
+
+        Raises:
+            StoreError: The table is gone, or a right is missing.
+            StoreUnavailable: The database cannot be reached at all.
+        """
+        legacy = self._legacy.legacy_table(source)
+        asked_s = time.monotonic()
+        is_let_in = False
+        try:
+            with (
+                translating(StoreError, doing=f"asking for {source}"),
+                writing(self._engine) as connection,
+            ):
+                _bound(connection, patience)
+                is_let_in = True
+                connection.execute(delete(legacy.table).where(false()))
+        except StoreUnavailable:
+            if not is_let_in:
+                raise
+            return max(time.monotonic() - asked_s, patience.total_seconds())
+        return time.monotonic() - asked_s
+
+
+def _bound(connection: Connection, patience: timedelta) -> None:
+    """Have the database give up after *patience*, in this transaction alone."""
+    if connection.dialect.name != "postgresql":
+        return
+    limit = f"{max(patience // timedelta(milliseconds=1), 1)}ms"
+    connection.execute(
+        select(
+            func.set_config("lock_timeout", limit, True),
+            func.set_config("statement_timeout", limit, True),
+        )
+    )
