@@ -130,9 +130,8 @@ def _meaning(document: Document, *, going: int, aside: int, later: int) -> Itera
     if going:
         yield (
             "Moving takes a timeout out of the database and puts it into the broker's own delays, "
-            "from where it reaches its destination when it is due. For all of them that would "
-            f"take about {span_words(document['estimated_s'])} at "
-            f"{_rate(document)} messages a second."
+            "from where it reaches its destination when it is due. Estimate for all of them: "
+            f"{span_words(document['estimated_s'])} at {_rate(document)} messages a second."
         )
     if later:
         yield "Endpoints in mode dispatch keep their timeouts; each is sent when it is due."

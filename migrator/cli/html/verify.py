@@ -153,7 +153,7 @@ def _steps(document: Document, about: About, outcome: Outcome) -> Iterator[Step]
 def _figures(document: Document) -> Iterator[Figure]:
     wrong = sum(document["counts"].values())
     yield Figure(value=_sum(document, "claimed"), label="came into the books")
-    yield Figure(value=document["waiting"], label="wait at the broker")
+    yield Figure(value=document["waiting"], label="have to wait at the broker")
     yield Figure(value=document["rows_checked"], label="rows compared")
     yield Figure(value=wrong, label="do not agree")
     if document["doubtful"]:

@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_document() -> None:
     reason = "no-destination nothing says where the message has to go"
     assert page.table("To set aside, and why")[reason] == [3, "nothing", "a1 b2"]
     assert "11\u202f997 timeouts can be moved, 3 would be set aside" in page.text
-    assert "about 6 seconds at 2000 messages a second" in page.text
+    assert "Estimate for all of them: 6 seconds at 2000 messages a second" in page.text
 
 
 def test_several_endpoints_are_added_up() -> None:
