@@ -282,11 +282,9 @@ def test_one_rollback_brings_all_back(rig: Rig) -> None:
     """Half handed over, half claimed by a daemon that was killed: all rows are what they were."""
     rig.management_url = None  # whose counts would have to be waited for
     before = half_handed_over(rig, 300, "claim.done")
-    foretold = json.loads(rig.must("rollback", "--dry-run", "--json"))
-    assert foretold["rows"] >= 100
-    assert foretold["handed_over"]["expected"]["in_levels"] == 300
     done = json.loads(rig.must("rollback", "--endpoint", "Sales", "--yes", "--json"))
-    assert done["rows"] == foretold["rows"]
+    assert done["rows"] >= 100
+    assert done["handed_over"]["expected"]["in_levels"] == 300
     assert done["handed_over"]["found"]["restored"] == 300
     assert rig.stored() == before
     assert left_of_ours(rig) == 0
