@@ -21,7 +21,7 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "correct what the message lists; `migrator config show` tells where each value came from",
     ),
     ExitCode.PREFLIGHT_REFUSED: (
-        "preflight, or a running daemon, refused; nothing was changed",
+        "preflight or a running daemon refused; nothing was changed, or the message lists what was",
         "do what the message says, then `migrator check`",
     ),
     ExitCode.UNREACHABLE: (

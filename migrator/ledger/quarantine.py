@@ -172,7 +172,7 @@ class SqlQuarantine:
         for found in rows:
             left[found.batch_id] += 1
             body_bytes[found.batch_id] += found.body_bytes
-        for old_id, count in left.items():
+        for old_id, count in sorted(left.items()):  # in a purge's order: no deadlock
             connection.execute(
                 update(batch)
                 .where(batch.c.id == old_id)
