@@ -1,8 +1,8 @@
 """Reports that one can mail: a JSON document goes in, one page of HTML comes out.
 
 Pure: nothing here reads, writes or looks at a clock. A page shows the numbers of the document it
-is given and no others; it has no script and loads nothing. ``page`` has what all pages share,
-``pictures`` the geometry, ``words`` what codes mean in plain words; ``templates`` has the HTML.
+is given and no others; it has no script and loads nothing. ``page`` has what all reports share,
+``templates`` the HTML; pictures and words are those of ``migrator.drawing``.
 """
 
 from migrator.cli.html.page import About

@@ -6,23 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.cli.html import pictures
-from migrator.cli.html.page import (
-    About,
-    Document,
-    Figure,
-    Line,
-    Step,
-    Tone,
-    Verdict,
-    counted,
-    grouped,
-    page,
-    size_words,
-    span_words,
-)
-from migrator.cli.html.pictures import Share
-from migrator.cli.html.words import DUE, REASONS
+from migrator.cli.html.page import About, Document, Line, Step, Verdict, page
+from migrator.drawing import pictures
+from migrator.drawing.pages import Figure, Tone
+from migrator.drawing.pictures import Share
+from migrator.drawing.texts import counted, grouped, size_words, span_words
+from migrator.drawing.words import DUE, REASONS
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.cli.html import pictures
-from migrator.cli.html.page import (
-    About,
-    Document,
-    Figure,
-    Line,
-    Step,
-    Tone,
-    Verdict,
-    counted,
-    page,
-)
-from migrator.cli.html.pictures import Share
-from migrator.cli.html.words import DISCREPANCIES
+from migrator.cli.html.page import About, Document, Line, Step, Verdict, page
 from migrator.domain.verification import Verdict as Outcome
+from migrator.drawing import pictures
+from migrator.drawing.pages import Figure, Tone
+from migrator.drawing.pictures import Share
+from migrator.drawing.texts import counted
+from migrator.drawing.words import DISCREPANCIES
 
 DRAWN: Final = 15
 """Destinations in the picture; the table has more."""

@@ -10,8 +10,8 @@ import pytest
 
 from migrator.cli.html import preview_page
 from migrator.cli.html.preview import DRAWN, LISTED
-from migrator.cli.html.words import DUE
 from migrator.domain.timeouts import QueueName
+from migrator.drawing.words import DUE
 from tests.unit.cli.html.reading import Page, read
 from tests.unit.cli.html.samples import ABOUT, dispatched, endpoint, preview
 

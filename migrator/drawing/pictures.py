@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from migrator.cli.html.page import span_words
 from migrator.domain.delays import BITS
+from migrator.drawing.texts import span_words
 
 WHOLE: Final = 100.0
 _LEAST: Final = 0.8

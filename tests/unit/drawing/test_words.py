@@ -1,11 +1,11 @@
-"""Tests of ``migrator.cli.html.words``."""
+"""Tests of ``migrator.drawing.words``."""
 
 from __future__ import annotations
 
-from migrator.cli.html.words import DISCREPANCIES, DUE, REASONS
 from migrator.domain.conversion import Reason
 from migrator.domain.preview import BEYOND, SPANS
 from migrator.domain.verification import Discrepancy
+from migrator.drawing.words import DISCREPANCIES, DUE, REASONS
 
 
 def test_every_code_has_its_words() -> None:

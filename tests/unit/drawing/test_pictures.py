@@ -1,10 +1,10 @@
-"""Tests of ``migrator.cli.html.pictures``."""
+"""Tests of ``migrator.drawing.pictures``."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.cli.html.pictures import WHOLE, Share, bars, ladder, legend, stacked
+from migrator.drawing.pictures import WHOLE, Share, bars, ladder, legend, stacked
 
 
 def shares(*counts: int) -> list[Share]:
