@@ -26,6 +26,7 @@ from migrator.domain.control import (
     Knob,
     Pause,
     Resume,
+    Retry,
     StopNow,
 )
 from migrator.domain.throttle import Hold, Signal
@@ -66,6 +67,7 @@ class Control:
         stop: Stop,
         trail: Trail,
         served: Sequence[Served],
+        retry: Callable[[Retry], Answer],
     ) -> None:
         """Act on these parts of one process."""
         self._gate = gate
@@ -73,6 +75,7 @@ class Control:
         self._crew = crew
         self._stop = stop
         self._trail = trail
+        self._retry = retry
         self._served = {each.name: each for each in served}
         self._turn = threading.Lock()
 
@@ -100,6 +103,8 @@ class Control:
                 return self._resume(command), _nothing
             case Adjust():
                 return self._adjust(command), _nothing
+            case Retry():
+                return self._retry(command), _nothing
             case Drain():
                 return _done("finishing what is claimed, then ending"), self._stop.draining.set
             case StopNow():
@@ -180,6 +185,8 @@ def _facts(command: Command) -> Mapping[str, object]:
             return {"command": "resume", "endpoint": endpoint}
         case Adjust(knob=knob, value=value):
             return {"command": "set", "knob": str(knob), "value": value}
+        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
+            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
         case Drain():
             return {"command": "drain"}
         case StopNow():

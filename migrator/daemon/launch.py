@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from migrator.config import Settings
 from migrator.config.models import EndpointMode, OnCritical
+from migrator.daemon.aside import AppRows, Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
@@ -164,6 +165,7 @@ class _Daemon:
 
     def _panel(self) -> DaemonPanel:
         served = self._served()
+        aside = Aside(AppRows(self._app), note=self._trail.note, wake=self._crew.wake)
         return DaemonPanel(
             PanelParts(
                 owner=self._owner,
@@ -181,7 +183,9 @@ class _Daemon:
                     stop=self._stop,
                     trail=self._trail,
                     served=served,
+                    retry=aside.retry,
                 ),
+                aside=aside,
             )
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from migrator import __version__
+from migrator.daemon.aside import Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.gate import Gate
 from migrator.daemon.knobs import Knobs
@@ -15,7 +16,8 @@ from migrator.daemon.lookout import Lookout, Seen
 from migrator.daemon.supervision import Supervision
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.control import Answer, Command, Liveness, Readiness
-from migrator.web.snapshot import EndpointView, Snapshot
+from migrator.domain.report import QuarantineFilter
+from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class PanelParts:
     supervision: Supervision
     lookout: Lookout
     control: Control
+    aside: Aside
 
 
 class DaemonPanel:
@@ -70,6 +73,10 @@ class DaemonPanel:
         """Return whether the daemon works; a hold is no reason why not."""
         reasons = list(self._reasons())
         return Readiness(is_ready=not reasons, reasons=reasons)
+
+    def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
+        """Return rows in quarantine whose key is above *after*."""
+        return self._parts.aside.page(which, after=after, limit=limit)
 
     def execute(self, command: Command, *, who: str) -> Answer:
         """Do what *command* says."""

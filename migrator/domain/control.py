@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.timeouts import EndpointName, TimeoutId
 
 
 class Knob(StrEnum):
@@ -48,6 +48,16 @@ class Adjust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Try rows in quarantine again, after what was wrong has been put right; None means any."""
+
+    endpoint: EndpointName | None
+    reason: str | None
+    """A ``conversion.Reason`` code."""
+    timeout_id: TimeoutId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """Finish what is claimed, then end: the same as the first SIGTERM."""
 
@@ -57,7 +67,7 @@ class StopNow:
     """End between two steps: the same as the second SIGTERM; recovery does the rest."""
 
 
-Command = Pause | Resume | Adjust | Drain | StopNow
+Command = Pause | Resume | Adjust | Retry | Drain | StopNow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.domain.conversion import Reason
+from migrator.domain.timeouts import EndpointName, TimeoutId
 
 NO_REASON: Final = "no reason was given"
 _LONGEST_CHARS: Final = 500
@@ -18,6 +19,7 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "pause": frozenset({"endpoint", "reason"}),
     "resume": frozenset({"endpoint"}),
     "set": frozenset({"knob", "value"}),
+    "retry": frozenset({"endpoint", "reason", "id"}),
     "drain": frozenset(),
     "stop": frozenset(),
 }
@@ -66,6 +68,8 @@ def _command(verb: str, given: Mapping[str, object]) -> Command:
         return Resume(endpoint=_endpoint(given))
     if verb == "set":
         return Adjust(knob=_knob(given), value=_needed(given, "value"))
+    if verb == "retry":
+        return Retry(endpoint=_endpoint(given), reason=_reason(given), timeout_id=_id(given))
     return Drain() if verb == "drain" else StopNow()
 
 
@@ -77,6 +81,8 @@ def _document(command: Command) -> dict[str, str | None]:
             return {"command": "resume", "endpoint": endpoint}
         case Adjust(knob=knob, value=value):
             return {"command": "set", "knob": str(knob), "value": value}
+        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
+            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
         case Drain():
             return {"command": "drain"}
         case StopNow():
@@ -86,6 +92,18 @@ def _document(command: Command) -> dict[str, str | None]:
 def _endpoint(given: Mapping[str, object]) -> EndpointName | None:
     name = _text(given, "endpoint")
     return None if name is None else EndpointName(name)
+
+
+def _reason(given: Mapping[str, object]) -> str | None:
+    code = _text(given, "reason")
+    if code is not None and code not in set(Reason):
+        raise ValueError(f"reason must be one of {', '.join(Reason)}")
+    return code
+
+
+def _id(given: Mapping[str, object]) -> TimeoutId | None:
+    found = _text(given, "id")
+    return None if found is None else TimeoutId(found)
 
 
 def _knob(given: Mapping[str, object]) -> Knob:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from migrator.domain.control import Answer, Command, Liveness, Readiness
-from migrator.web.snapshot import Snapshot
+from migrator.domain.report import QuarantineFilter
+from migrator.web.snapshot import QuarantinePage, Snapshot
 
 
 class Panel(Protocol):
     """The daemon as others may look at it and talk to it.
 
-    Every method may be called from any thread, answers at once, and raises nothing.
+    Every method may be called from any thread and raises nothing; all but ``quarantine`` and
+    ``execute`` answer at once.
     """
 
     def snapshot(self) -> Snapshot:
@@ -24,6 +26,10 @@ class Panel(Protocol):
 
     def ready(self) -> Readiness:
         """Return whether the daemon works, with the reasons why not."""
+        ...
+
+    def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
+        """Return rows in quarantine whose key is above *after*; the ledger is asked."""
         ...
 
     def execute(self, command: Command, *, who: str) -> Answer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from migrator.domain.ladder import Ladder
-from migrator.domain.report import AuditEvent, Progress
+from migrator.domain.report import AuditEvent, Progress, QuarantinedRow
 from migrator.domain.throttle import Hold
 from migrator.domain.timeouts import EndpointName
 
@@ -53,3 +53,14 @@ class Snapshot:
     """The latest, newest first."""
     gaps: Sequence[str]
     """What could not be read this time, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePage:
+    """Some of the rows in quarantine, without their content."""
+
+    rows: Sequence[QuarantinedRow] = ()
+    """By their ``key``, ascending."""
+    has_more: bool = False
+    trouble: str = ""
+    """Why they could not be read; empty: they could."""

@@ -6,7 +6,16 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.domain.control import Adjust, Answer, Command, Liveness, Pause, Readiness, Resume
+from migrator.domain.control import (
+    Adjust,
+    Answer,
+    Command,
+    Liveness,
+    Pause,
+    Readiness,
+    Resume,
+    Retry,
+)
 from migrator.domain.ladder import Step, build_ladder
 from migrator.domain.report import (
     AuditEvent,
@@ -15,6 +24,8 @@ from migrator.domain.report import (
     LaneStatus,
     Progress,
     QuarantineCount,
+    QuarantinedRow,
+    QuarantineFilter,
     WaitingDestination,
 )
 from migrator.domain.routing import DelaysVersion
@@ -22,7 +33,7 @@ from migrator.domain.states import Mode
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import BatchId, EndpointName, Lane
 from migrator.web.panel import Panel
-from migrator.web.snapshot import EndpointView, Snapshot
+from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = EndpointName("Sales")
@@ -138,6 +149,8 @@ class MemoryPanel:
         """Cleared: commands get no answer until it is set."""
         self.answers.set()
         self.bug: Exception | None = None
+        self.aside: list[QuarantinedRow] = []
+        self.trouble = ""
 
     def snapshot(self) -> Snapshot:
         if self.bug is not None:
@@ -150,6 +163,16 @@ class MemoryPanel:
     def ready(self) -> Readiness:
         return self.readiness
 
+    def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
+        rows = [
+            row
+            for row in self.aside
+            if row.key > after
+            and which.endpoint in (None, row.endpoint)
+            and which.reason in (None, row.reason)
+        ]
+        return QuarantinePage(rows=rows[:limit], has_more=len(rows) > limit, trouble=self.trouble)
+
     def execute(self, command: Command, *, who: str) -> Answer:
         self.told.append((command, who))
         self.answers.wait(30)
@@ -160,6 +183,8 @@ class MemoryPanel:
                 return Answer(is_done=True, text="nothing is paused")
             case Adjust(knob=knob, value=value):
                 return Answer(is_done=value.isdigit(), text=f"{knob} is {value}")
+            case Retry():
+                return Answer(is_done=True, text="3 rows of the quarantine tried again")
             case _:
                 return Answer(is_done=True, text="draining")
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.domain.conversion import Reason
+from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.web.commands import NO_REASON, Order, build_order, parse_order
 
 TEXTS = (
@@ -20,6 +21,12 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Pause, endpoint=NAMES, reason=TEXTS),
     st.builds(Resume, endpoint=NAMES),
     st.builds(Adjust, knob=st.sampled_from(Knob), value=TEXTS),
+    st.builds(
+        Retry,
+        endpoint=NAMES,
+        reason=st.none() | st.sampled_from(Reason).map(str),
+        timeout_id=st.none() | TEXTS.map(TimeoutId),
+    ),
     st.just(Drain()),
     st.just(StopNow()),
 )
@@ -42,7 +49,7 @@ def test_a_pause_needs_no_reason() -> None:
     [
         (None, "JSON object"),
         ([], "JSON object"),
-        ({}, "command must be one of pause, resume, set, drain, stop"),
+        ({}, "command must be one of pause, resume, set, retry, drain, stop"),
         ({"command": "explode"}, "command must be one of"),
         ({"command": ["pause"]}, "command must be one of"),
         ({"command": "pause", "why": "x"}, "pause has no why"),
@@ -55,6 +62,8 @@ def test_a_pause_needs_no_reason() -> None:
         ({"command": "drain", "who": "a\rb"}, "who must be one line"),
         ({"command": "set", "knob": "batch_size"}, "value must be given"),
         ({"command": "set", "value": "5"}, "knob must be one of batch_size"),
+        ({"command": "retry", "reason": "bad-luck"}, "reason must be one of"),
+        ({"command": "retry", "timeout": "7"}, "retry has no timeout"),
         ({"command": "set", "knob": "warp", "value": "9"}, "knob must be one of"),
     ],
 )
