@@ -7,7 +7,9 @@ got although its answer was lost is there twice. The log has each event as well,
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
@@ -51,6 +53,7 @@ class Trail:
         self._change = threading.Condition()
         self._is_ending = False
         self._is_late = False
+        self._last_try_s = math.inf
         self._thread = threading.Thread(target=self._run, name="audit-trail", daemon=True)
 
     def start(self) -> None:
@@ -69,6 +72,7 @@ class Trail:
         """Write what waits, if the ledger takes it within moments; say what is lost if not."""
         with self._change:
             self._is_ending = True
+            self._last_try_s = time.monotonic() + _LAST_WAIT_S
             self._change.notify()
         self._thread.join(_LAST_WAIT_S)
         if self._waiting:
@@ -84,11 +88,15 @@ class Trail:
                     if self._waiting and self._waiting[0] is note:
                         self._waiting.popleft()
                 note.is_written()
-            else:
-                with self._change:
-                    self._change.wait_for(lambda: self._is_ending, _AGAIN_S)
-                    if self._is_ending:
-                        return
+            elif not self._may_try_again():
+                return
+
+    def _may_try_again(self) -> bool:
+        """Wait a little; False: it ends, and the last moments are over."""
+        with self._change:
+            if self._change.wait_for(lambda: self._is_ending, _AGAIN_S):
+                self._change.wait(_AGAIN_S / 10)
+            return time.monotonic() < self._last_try_s
 
     def _next(self) -> Note | None:
         """Return the oldest event as soon as there is one; None: all is written, and it ends."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import httpx
 import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
+from tests.e2e.daemon import listen, noted, signals, status
 from tests.e2e.rig import Rig, row
 
 RAISED_WITHIN_S: Final = 2.0
@@ -24,31 +23,6 @@ def calm_node(rabbit_node: RabbitNode) -> Iterator[RabbitNode]:
     """The session's node, on which a test that runs alone may raise an alarm."""
     yield rabbit_node
     rabbit_node.ctl(*NO_ALARM)
-
-
-def listen(rig: Rig, tmp_path: Path) -> None:
-    """Have the daemon listen on a socket of the test's own."""
-    rig.settings |= {"MIGRATOR_WEB__SOCKET": str(tmp_path / "control.sock")}
-
-
-def status(rig: Rig) -> dict[str, Any]:
-    """Return what the daemon says of itself."""
-    line = httpx.HTTPTransport(uds=rig.settings["MIGRATOR_WEB__SOCKET"])
-    with httpx.Client(transport=line) as client:
-        found: dict[str, Any] = client.get("http://daemon/status").raise_for_status().json()
-        return found
-
-
-def signals(rig: Rig) -> list[str]:
-    """Return why the daemon waits now."""
-    return [hold["signal"] for hold in status(rig)["holds"]]
-
-
-def noted(rig: Rig, kind: str) -> list[dict[str, Any]]:
-    """Return the details of all events of a kind in the ledger, oldest first."""
-    with rig.sql() as connection:
-        query = "SELECT detail FROM migrator.event WHERE kind = %s ORDER BY id"
-        return [json.loads(detail) for (detail,) in connection.execute(query, (kind,))]
 
 
 @pytest.mark.punctual
@@ -74,8 +48,9 @@ def test_an_idle_daemon_shows_a_memory_alarm_within_two_seconds(
     rig.insert([row()])
     time.sleep(1.5)
     assert len(rig.stored_ids()) == 1
-    (lane,) = json.loads(rig.must("status", "--json"))["lanes"]
-    assert lane["doing"].startswith("held: broker_alarm: ")
+    with rig.sql() as connection:
+        (doing,) = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''")
+    assert doing[0].startswith("held: broker_alarm: ")
     calm_node.ctl(*NO_ALARM)
     lifted_s = time.monotonic()
     wait_until(lambda: not rig.stored_ids(), seconds=10, what="going on by itself")
@@ -83,3 +58,54 @@ def test_an_idle_daemon_shows_a_memory_alarm_within_two_seconds(
     wait_until(lambda: bool(noted(rig, "hold_ended")), seconds=5, what="a note of it")
     assert signals(rig) == []
     rig.stop(process)
+
+
+def test_a_locked_table_shows_as_database_latency(rig: Rig, tmp_path: Path) -> None:
+    """Its endpoint waits, with the table named; the others go on, and it lifts by itself."""
+    shop = Rig(rig.database_url, rig.broker_url, endpoint="Shop")
+    shop.create_store()
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_THROTTLE__MAX_DATABASE_LATENCY": "400ms",
+        "MIGRATOR_THROTTLE__EVERY": "200ms",
+        "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
+    }
+    rig.prepare()
+    process = rig.start("run", "--all-endpoints")
+    wait_until((tmp_path / "control.sock").exists, seconds=30, what="a daemon that listens")
+    with rig.sql() as connection, connection.transaction():
+        connection.execute('LOCK TABLE "Sales_TimeoutData" IN SHARE MODE')
+        locked_s = time.monotonic()
+        wait_until(lambda: bool(signals(rig)), seconds=10, what="a hold")
+        print(f"shown {time.monotonic() - locked_s:.2f} s after the table was locked")
+        (hold,) = status(rig)["holds"]
+        assert (hold["signal"], hold["endpoint"]) == ("database_latency", "Sales")
+        assert "public.Sales_TimeoutData keeps us waiting for more than" in hold["observed"]
+        assert hold["limit"] == "at most 400 ms"
+        shop.insert([row() for _ in range(10)])
+        wait_until(lambda: not shop.stored_ids(), seconds=15, what="the other endpoint")
+        assert signals(rig) == ["database_latency"]
+    wait_until(lambda: not signals(rig), seconds=10, what="the end of the hold")
+    rig.insert([row()])
+    wait_until(lambda: not rig.stored_ids(), seconds=10, what="going on by itself")
+    rig.stop(process)
+
+
+@pytest.mark.slow
+def test_a_panic_limit_drains_the_daemon(rig: Rig, tmp_path: Path) -> None:
+    """It ends with code 3 and says why; what was claimed is handed over."""
+    rig.settings |= {
+        "MIGRATOR_THROTTLE__PANIC_LEVEL_DEPTH": "150",
+        "MIGRATOR_THROTTLE__EVERY": "200ms",
+        "MIGRATOR_HANDOVER__BATCH_SIZE": "100",
+        "MIGRATOR_HANDOVER__RATE_LIMIT": "200",
+    }
+    rig.management_url = None
+    rig.prepare()
+    rig.insert([row() for _ in range(2000)])
+    done = rig.run("run", "--endpoint", "Sales")
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert "150 is where the daemon gives up" in done.stderr
+    assert set(rig.batch_states()) == {"handed_over"}
+    assert rig.stored_ids()
+    assert len(noted(rig, "panic")) == 1

@@ -1,0 +1,47 @@
+"""Asking a daemon that a test has started, by its socket."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.rig import Rig
+
+
+def listen(rig: Rig, folder: Path) -> None:
+    """Have the daemon, and whoever commands it, use a socket in *folder*."""
+    rig.settings |= {"MIGRATOR_WEB__SOCKET": str(folder / "control.sock")}
+
+
+def status(rig: Rig) -> dict[str, Any]:
+    """Return what the daemon says of itself."""
+    with _client(rig) as client:
+        found: dict[str, Any] = client.get("/status").raise_for_status().json()
+        return found
+
+
+def told(rig: Rig, **order: str) -> dict[str, Any]:
+    """Give the daemon a command, and return its answer."""
+    with _client(rig) as client:
+        answer: dict[str, Any] = client.post("/control", json=order).json()
+        return answer
+
+
+def _client(rig: Rig) -> httpx.Client:
+    line = httpx.HTTPTransport(uds=rig.settings["MIGRATOR_WEB__SOCKET"])
+    return httpx.Client(transport=line, base_url="http://daemon")
+
+
+def signals(rig: Rig) -> list[str]:
+    """Return why the daemon waits now."""
+    return [hold["signal"] for hold in status(rig)["holds"]]
+
+
+def noted(rig: Rig, kind: str) -> list[dict[str, Any]]:
+    """Return the details of all events of a kind in the ledger, oldest first."""
+    with rig.sql() as connection:
+        query = "SELECT detail FROM migrator.event WHERE kind = %s ORDER BY id"
+        return [json.loads(detail) for (detail,) in connection.execute(query, (kind,))]
