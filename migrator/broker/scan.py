@@ -6,7 +6,8 @@ Rules of this file:
   expiry (measured on classic and quorum queues);
 * prefetch is bounded: it has 16 bits, and 0 means 2000 on a quorum queue (measured). When what
   stays held fills it, another consumer is added on the same channel;
-* an empty queue is asked for, never concluded from silence alone;
+* an empty queue is asked for, never concluded from silence alone, and asked for twice: what was
+  in it has reached us before the second answer;
 * coming back counts on a quorum queue: near the delivery limit nothing is held any more.
 """
 
@@ -151,7 +152,6 @@ class RabbitLevelScan:
         self._last_s = time.monotonic()
         self._until_s = self._last_s + limits.hold_s
         self._asked_s = self._last_s
-        self._empty_since_s: float | None = None
         self._is_emptied = False
         self._tired: int | None = None
         self._is_closed = False
@@ -213,20 +213,17 @@ class RabbitLevelScan:
     def _ask(self) -> None:
         """Find out whether the queue is empty, or we hold as much as we may.
 
-        While others publish into the level it is never silent. Then it is over when it was empty
-        for a whole second: whatever was in it before has reached us by now.
+        That nothing is ready does not mean that everything is here: what the queue has sent us
+        may lie with the broker's channel, or in a socket we were slow to read. A channel deals
+        with one thing after the other, so the answer to a second question comes behind it.
         """
         waiting = _ready(self._wire, self._channel, self._queue)
-        self._asked_s = now_s = time.monotonic()
-        is_silent = not self._arrived and now_s - self._last_s >= self._quiet_s
-        if waiting:
-            self._empty_since_s = None
-        elif self._empty_since_s is None:
-            self._empty_since_s = now_s
-        if not waiting and (is_silent or now_s - (self._empty_since_s or now_s) >= _ASK_AGAIN_S):
+        if not waiting:
+            _ready(self._wire, self._channel, self._queue)
             self._is_emptied = True
-        elif waiting and self._unsettled >= self._capacity:
+        elif self._unsettled >= self._capacity:
             self._add_consumer()
+        self._asked_s = time.monotonic()
 
     def _add_consumer(self) -> None:
         """Consume once more, with twice the room of the consumer before."""
