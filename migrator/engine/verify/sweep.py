@@ -5,8 +5,7 @@ Rules of this file:
 * nothing is acknowledged, so everything goes back with its original expiry;
 * what is above comes down meanwhile, so a message is met at least once, unless it is just between
   two levels;
-* nobody is asked about messages while they are held: that would hold them for longer, and whoever
-  reads slowly takes a level for empty while its messages are still on their way;
+* nobody is asked about messages while they are held: that would hold them for longer;
 * a level that was not gone through to its end is told, never passed over.
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -30,10 +28,6 @@ from migrator.ports.verification import KnownTimeout, LevelSighting
 Meet = Callable[[Sequence[Sighted]], None]
 _SIGN_OF_LIFE_S: Final = 2.0
 """The broker's heartbeat is every five seconds."""
-_SLOW_LEVEL: Final = 10
-"""From here on messages wait for at least 17 minutes: few leave while a level is gone through."""
-_PATIENCE_S: Final = (0.1, 1.0, 3.0)
-"""How long a level has to be silent before it counts as empty, the first time and later."""
 
 
 def sweep(
@@ -59,7 +53,7 @@ def sweep(
             if step.known > plan.deepest:
                 unread[level] = f"it holds {step.known} messages; --deepest allows more"
             elif step.exists:
-                seen, why = _seen(parts, plan, queues, level)
+                seen, why = _seen(parts, plan.scan, queues, level)
                 if why:
                     unread[level] = why
                 served_s = parts.clock.monotonic_s()
@@ -72,26 +66,9 @@ def sweep(
 
 
 def _seen(
-    parts: Parts, plan: VerifyPlan, queues: Levels, level: int
-) -> tuple[Sequence[Sighted], str | None]:
-    """Return what was seen in *level*, and why that is not all of it; None: it is.
-
-    A busy broker may say that a queue is empty while its messages are on their way to us, and
-    then not one comes for a while (measured: half of 28 000 were missed). So a level that messages
-    leave rarely is gone through again when fewer came than were there, with more patience.
-    """
-    seen: Sequence[Sighted] = ()
-    for quiet_s in _PATIENCE_S:
-        there = queues.ready().get(level, 0) if level >= _SLOW_LEVEL else 0
-        seen, why = _seen_once(parts, replace(plan.scan, quiet_s=quiet_s), queues, level)
-        if why or len(seen) >= there:
-            return seen, why
-    return seen, f"fewer messages came than were there; {len(seen)} were looked at"
-
-
-def _seen_once(
     parts: Parts, limits: ScanLimits, queues: Levels, level: int
 ) -> tuple[Sequence[Sighted], str | None]:
+    """Return what was seen in *level*, and why that is not all of it; None: it is."""
     seen: list[Sighted] = []
     scan = queues.scan(level, limits)
     try:

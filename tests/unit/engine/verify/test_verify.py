@@ -365,18 +365,6 @@ def test_a_slow_ledger_does_not_lose_the_broker(monkeypatch: pytest.MonkeyPatch)
     assert world.signs_of_life == 2 * before + 2
 
 
-@pytest.mark.parametrize(("times", "not_checked"), [(1, 0), (2, 0), (3, 1)])
-def test_a_level_that_looks_empty_is_gone_through_again(times: int, not_checked: int) -> None:
-    """When fewer messages came than were there; nothing is taken for a duplicate."""
-    world = healthy()
-    world.misled[16] = times
-    world.hand_over(timedelta(minutes=5))  # in a level that messages leave any time
-    found = world.verified()
-    assert (found.counts, len(found.not_checked)) == ({}, not_checked)
-    if not_checked:
-        assert "level 16: fewer messages came than were there; 2 were" in found.not_checked[0]
-
-
 # ── sums of the levels ──────────────────────────────────────────────────────────────────────────
 
 

@@ -60,10 +60,6 @@ class FakeScan:
         waiting = self.world.levels.get(self.level, [])
         if self.level in self.world.tired:
             raise DeliveryLimitNear("came back too often")
-        if self._given and self.world.misled[self.level] > 0:
-            self.world.misled[self.level] -= 1
-            self.end = ScanEnd.EMPTY
-            return ()
         if self._given >= self.world.window or self._given == len(waiting):
             is_all = self._given == len(waiting)
             self.end = ScanEnd.EMPTY if is_all else ScanEnd.HELD_LONG_ENOUGH
@@ -95,8 +91,6 @@ class World:
     waited: list[float] = field(default_factory=list)
     window: int = 1000
     """Messages of a level that can be looked at."""
-    misled: Counter[int] = field(default_factory=Counter)
-    """How often a level is taken for empty too early."""
     tired: set[int] = field(default_factory=set)
     held: dict[int, int] = field(default_factory=dict)
     missing_levels: set[int] = field(default_factory=set)
