@@ -23,6 +23,7 @@ from migrator.cli.recalled import (
     terms_of,
 )
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
+from migrator.daemon.occasions import hooked, tell_put_back
 from migrator.domain.recall import RecallScope
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode
@@ -94,6 +95,9 @@ def recall(
         write_json("recall", {"dry_run": dry_run, **way.document})
     else:
         say_way_back(way)
+    if not dry_run:
+        with hooked(loaded.settings.hooks) as hooks:
+            tell_put_back(hooks.fire, "recall", {"dry_run": False, **way.document})
     raise typer.Exit(ExitCode.DONE if way.is_whole else ExitCode.QUARANTINED)
 
 

@@ -24,6 +24,7 @@ from migrator.cli.recalled import (
 )
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
 from migrator.daemon.leases import evict_dead
+from migrator.daemon.occasions import hooked, tell_put_back
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.domain.recall import RecallScope
 from migrator.domain.states import BatchState
@@ -115,6 +116,9 @@ def rollback(
         write_json("rollback", _document(report))
     else:
         _show(report)
+    if not dry_run:
+        with hooked(loaded.settings.hooks) as hooks:
+            tell_put_back(hooks.fire, "rollback", _document(report))
     if report.stopped_by is not None:
         raise report.stopped_by
     is_done = dry_run or report.is_whole

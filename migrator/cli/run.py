@@ -31,6 +31,7 @@ from migrator.cli.session import (
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.config import Settings
 from migrator.daemon.launch import run as launch
+from migrator.daemon.occasions import Fire, hooked, tell_exit
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
 from migrator.engine.checks import refuse, run_checks
@@ -107,19 +108,28 @@ def run(
     ]
     loaded = session.load(*options)
     with opened(loaded) as app:
-        names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
         if dry_run:
+            names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
             found = preview_verb.taken(app, names)
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
-        code = _migrate(app, names, once=once, load=lambda: session.load(*options).settings)
-        if once:
-            _summarise(app, code, session)
+        with hooked(app.settings.hooks) as hooks:
+            names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
+            code = _migrate(
+                app,
+                names,
+                once=once,
+                load=lambda: session.load(*options).settings,
+                fire=hooks.fire,
+            )
+            if once:
+                _summarise(app, code, session)
+            tell_exit(hooks.fire, code)
     raise typer.Exit(code)
 
 
 def _migrate(
-    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Settings]
+    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Settings], fire: Fire
 ) -> ExitCode:
     endpoints = chosen_endpoints(app.store, names)
     app.ledger_facts.verify()
@@ -133,6 +143,7 @@ def _migrate(
             watch=watch,
             describe=lambda: _progress_line(app),
             load=load,
+            fire=fire,
         )
 
 

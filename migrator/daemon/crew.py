@@ -51,6 +51,13 @@ class Crew:
         with self._lock:
             return len(self._staying())
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether there are lanes, and none of them has anything to do now."""
+        with self._lock:
+            staying = self._staying()
+            return bool(staying) and all(lane.is_resting for lane in staying)
+
     def start(self) -> None:
         """Start all of them."""
         for worker in self:

@@ -99,6 +99,8 @@ class LaneThread(WorkerThread):
         self._failures = 0
         self._failing_since_s = 0.0
         self._unfinished_since_s: dict[Lane, float] = {}
+        self.is_resting = False
+        """Its last turn found nothing to do, whether or not something is held back."""
 
     def retire(self) -> None:
         """Have this thread alone finish what its lane has claimed, and end."""
@@ -163,6 +165,7 @@ class LaneThread(WorkerThread):
             return self._turns(held, opened.session)
         finally:
             self._opened = None
+            self.is_resting = False
             opened.close()
 
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
@@ -172,6 +175,7 @@ class LaneThread(WorkerThread):
             is_ending, changes = self._is_ending, self._gate.changes
             is_held = self._gate.hold_for(None) is not None
             did_something = session.turn(may_claim=not (is_ending or is_held))
+            self.is_resting = not did_something
             self._went_well()
             if did_something:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 from migrator.config import Settings
@@ -20,6 +20,7 @@ from migrator.daemon.lanes import LaneThread
 from migrator.daemon.leases import LeaseKeeper
 from migrator.daemon.lookout import Lookout
 from migrator.daemon.notify import ServiceManager
+from migrator.daemon.occasions import Fire, Occasions, WatchedReads
 from migrator.daemon.openers import DispatcherOpener, LaneOpener, Runs
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.panel import DaemonPanel, PanelParts
@@ -28,7 +29,7 @@ from migrator.daemon.reload import Reload
 from migrator.daemon.schedule import schedule
 from migrator.daemon.service import Service
 from migrator.daemon.supervision import Supervision
-from migrator.daemon.telling import panicking, telling
+from migrator.daemon.telling import both, panicking, telling
 from migrator.daemon.throttles.all_of import Throttles
 from migrator.daemon.throttles.base import Throttle
 from migrator.daemon.throttles.build import Watched, build_throttles
@@ -58,11 +59,13 @@ def run(
     watch: Callable[[], None],
     describe: Callable[[], str],
     load: Callable[[], Settings] | None = None,
+    fire: Fire = lambda _event, _text, _facts: None,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
     *watch* is called a few times a second, by the main thread; *describe* says in a line how far
-    everything is, and may take its time; *load* reads the settings anew when a signal asks for it.
+    everything is, and may take its time; *load* reads the settings anew when a signal asks for it;
+    *fire* tells hooks.
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
 
@@ -72,7 +75,7 @@ def run(
     _tune_interpreter()
     runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
     with ExitStack() as ends:
-        daemon = _Daemon(app, runs, ends, once=once)
+        daemon = _Daemon(app, runs, ends, once=once, fire=fire)
         try:
             daemon.prepare()
         except MigratorError:
@@ -85,7 +88,7 @@ def run(
 class _Daemon:
     """The parts of one process, put together; what they need is ended by the stack."""
 
-    def __init__(self, app: App, runs: Runs, ends: ExitStack, *, once: bool) -> None:
+    def __init__(self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire) -> None:
         self._app = app
         self._runs = runs
         self._ends = ends
@@ -98,7 +101,9 @@ class _Daemon:
         self._knobs = Knobs(app.settings.handover)
         self._instruments = Instruments()
         self._trail = Trail(app.runs)
-        self._gate = Gate(telling(self._trail, self._on_change))
+        names = [endpoint.name for endpoint, _ in runs]
+        self._occasions = Occasions(fire, names, is_idle=self._is_idle)
+        self._gate = Gate(both(telling(self._trail, self._on_change), self._occasions.held))
         self._crew = Crew(
             self._dispatchers(),
             new_lane=self._new_lane if self._moved else None,
@@ -106,7 +111,8 @@ class _Daemon:
         )
         ends.callback(self._crew.close)
         self._supervision = Supervision(ServiceManager(), self._crew, self._stop)
-        self._lookout = Lookout(AppReads(app, [endpoint for endpoint, _ in runs]))
+        reads = AppReads(app, [endpoint for endpoint, _ in runs])
+        self._lookout = Lookout(WatchedReads(reads, self._occasions.looked))
         self._throttles = Throttles(self._build(app.settings))
 
     def prepare(self) -> None:
@@ -153,13 +159,18 @@ class _Daemon:
             ends=self._ends,
             once=self._once,
         )
-        return service.run(
+        code = service.run(
             self._runs,
             self._crew,
             jobs=[*jobs, self._throttles.job],
             supervision=self._supervision,
             watch=watch,
+            begun=self._occasions.began,
         )
+        if self._once and code in (ExitCode.DONE, ExitCode.QUARANTINED):
+            with suppress(MigratorError):  # it is done, whether or not it can be told
+                self._occasions.finished(app.books.progress())
+        return code
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
@@ -210,6 +221,11 @@ class _Daemon:
             panic=panicking(self._stop, self._trail),
         )
         return build_throttles(given.throttle, watched)
+
+    def _is_idle(self) -> bool:
+        """Return whether nothing is left to move now, and nothing holds it back."""
+        names = [endpoint.name for endpoint in self._moved]
+        return self._crew.is_resting and not self._gate.concerns(names)
 
     def _on_change(self) -> None:
         """Something is held, or no longer: lanes look again, and the ledger is told."""

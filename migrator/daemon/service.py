@@ -70,6 +70,7 @@ class Service:
         jobs: Sequence[Job],
         supervision: Supervision,
         watch: Callable[[], None] = lambda: None,
+        begun: Callable[[], None] = lambda: None,
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code.
 
@@ -79,11 +80,13 @@ class Service:
             jobs: What happens at intervals meanwhile.
             supervision: Is told how the workers are, and tells the service manager.
             watch: Called a few times a second by the main thread, to show progress.
+            begun: Called once, when the work has begun.
         """
         with self._signals(), scheduled(jobs):
             self._keeper.start()
             crew.start()
             supervision.begin()
+            begun()
             try:
                 while not crew.has_ended(supervision.look_every_s):
                     supervision.look()

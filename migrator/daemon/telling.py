@@ -43,6 +43,16 @@ def telling(trail: Trail, on_change: Callable[[], None]) -> Tell:
     return tell
 
 
+def both(first: Tell, then: Tell) -> Tell:
+    """Return what a gate calls to tell two."""
+
+    def tell(hold: Hold, began: bool) -> None:
+        first(hold, began)
+        then(hold, began)
+
+    return tell
+
+
 def panicking(stop: Stop, trail: Trail) -> Callable[[str], None]:
     """Return what ends the process when a panic limit is passed; only the first time counts."""
     lock = threading.Lock()

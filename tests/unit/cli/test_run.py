@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from migrator.cli import run
+from migrator.config import Settings
+from migrator.daemon.occasions import Fire
+from migrator.domain.hooks import HookEvent
 from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ports import DelayEntities, StoreEndpoint
 from migrator.wiring import App
@@ -32,8 +35,12 @@ class Launched:
         once: bool,
         watch: Callable[[], None],
         describe: Callable[[], str],
+        load: Callable[[], Settings],
+        fire: Fire,
     ) -> ExitCode:
         """Watch twice, and end as told."""
+        assert load() == app.settings
+        fire(HookEvent.START, "launched", {})
         if self.wants_status:
             self.status = describe()
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
@@ -120,6 +127,29 @@ def test_what_is_gone_is_told_as_such(program: Program, launched: Launched) -> N
     program.change("DROP TABLE migrator_alembic_version")
     assert "migrator db upgrade" in program("run", "--endpoint", "Sales", codes=[3]).err
     assert launched.calls == []
+
+
+@pytest.mark.parametrize("way", ["refused", "doubtful", "done"])
+def test_hooks_are_told_when_a_run_ends_badly(
+    program: Program, launched: Launched, way: str
+) -> None:
+    """Whether it began or not; a good end is no news."""
+    hook = program.folder / "hook"
+    hook.write_text(f"#!/bin/sh\ncat >>{program.folder}/told\n")
+    hook.chmod(0o755)
+    (program.folder / "migrator.toml").write_text(
+        f'[hooks]\nstart = "{hook}"\nfailure = "{hook}"\n'
+    )
+    code = {"refused": 3, "doubtful": 6, "done": 0}[way]
+    launched.code = ExitCode(code)
+    name = "Nobody" if way == "refused" else "Sales"
+    program("run", "--endpoint", name, codes=[code])
+    lines = (program.folder / "told").read_text().splitlines()
+    found = [(told["event"], told["facts"].get("exit_code")) for told in map(json.loads, lines)]
+    assert found == [
+        *([("start", None)] if way != "refused" else []),
+        *([("failure", code)] if way != "done" else []),
+    ]
 
 
 def test_warnings_are_logged_and_do_not_stop_it(program: Program, launched: Launched) -> None:
