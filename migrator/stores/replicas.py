@@ -1,10 +1,17 @@
 """How far the replicas of a PostgreSQL database are behind, as the primary sees them.
 
+Rules of this file: a replica that has applied all there is is not behind, however long ago that
+was; one that stands still is behind by how long ago we saw what it has not applied, because the
+primary's own figure only moves when the replica answers.
+
 Source: PostgreSQL documentation, ``pg_stat_replication``.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Engine, text
@@ -13,26 +20,28 @@ from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.errors import StoreError
 
-_LAG: Final = text(
-    "SELECT application_name, state, "
-    "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) AS behind_bytes, "
-    "extract(epoch FROM replay_lag) AS lag_s "
+_REPLICAS: Final = text(
+    "SELECT application_name AS name, state, extract(epoch FROM replay_lag) AS lag_s, "
+    "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS written, "
+    "pg_wal_lsn_diff(replay_lsn, '0/0') AS applied "
     "FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"
 )
 """Without ``pg_read_all_stats`` the database shows the rows, but none of their values."""
+_MOST_SAMPLES: Final = 10_000
 
 
 class ReplicaLag:
-    """Asks the primary."""
+    """Asks the primary, again and again; one thread at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Ask the database of *engine*."""
         self._engine = engine
+        self._monotonic = monotonic
+        self._written: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)
+        """When we saw how much was written, as far as a replica has not applied it."""
 
     def worst_s(self) -> tuple[float, str]:
         """Return how many seconds the slowest replica is behind, and its name.
-
-        A replica that has all there is, is not behind, however long ago that was.
 
         Raises:
             StoreError: It is no PostgreSQL primary, no replica is connected, or we may not know.
@@ -42,13 +51,23 @@ class ReplicaLag:
             raise StoreError("only PostgreSQL tells how far its replicas are behind")
         doing = "reading how far replicas are behind"
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
-            found = connection.execute(_LAG).all()
+            found = connection.execute(_REPLICAS).all()
         if not found:
             raise StoreError("no replica is connected")
         if any(row.state is None for row in found):
             raise StoreError("the lag of replicas is hidden from this user: GRANT pg_monitor")
-        worst = [
-            (0.0 if not row.behind_bytes else float(row.lag_s or 0.0), str(row.application_name))
-            for row in found
-        ]
-        return max(worst)
+        now_s = self._monotonic()
+        self._written.append((now_s, int(found[0].written)))
+        lags = [(self._lag_s(row.applied, row.lag_s, now_s), str(row.name)) for row in found]
+        slowest = min(int(row.applied or 0) for row in found)
+        while self._written and self._written[0][1] <= slowest:
+            self._written.popleft()
+        return max(lags)
+
+    def _lag_s(self, applied: object, told_s: object, now_s: float) -> float:
+        """Return how long ago we first saw something written that is not *applied*."""
+        position = int(str(applied)) if applied is not None else 0
+        missing = [at_s for at_s, written in self._written if written > position]
+        if not missing:
+            return 0.0
+        return max(now_s - missing[0], float(str(told_s)) if told_s is not None else 0.0)
