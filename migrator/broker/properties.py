@@ -45,6 +45,7 @@ class Properties:
     reply_to: str | None = None
     content_type: str | None = None
     delivery_mode: int | None = None
+    app_id: str | None = None
     headers: Mapping[str, object] = field(default_factory=dict)
     raw: bytes = field(default=b"", repr=False)
     """Flags and properties as they came."""
@@ -74,6 +75,7 @@ _KNOWN: Final = (
     "reply_to",
     "content_type",
     "delivery_mode",
+    "app_id",
 )
 
 

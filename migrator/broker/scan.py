@@ -263,6 +263,7 @@ class RabbitLevelScan:
                 seen_at=self._now(),
                 headers=properties.headers,
                 message_id=properties.message_id,
+                app_id=properties.app_id,
                 raw_properties=properties.raw,
                 body=body,
                 problem=problem,

@@ -128,7 +128,8 @@ _REMARKS: Final = {
     RecallOutcome.LEFTOVER: "were leftovers of an earlier recall, and are gone now",
     RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
     RecallOutcome.TAKEN: "were left: their tables have their ids again",
-    RecallOutcome.DIFFERENT: "bear our ids but not our content, and were left",
+    RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator batch list`)",
+    RecallOutcome.DIFFERENT: "bear our mark but not our content, and were left",
 }
 
 

@@ -49,6 +49,7 @@ def recall(
                 levels=levels,
                 recalls=wiring.recalls,
                 clock=app.clock,
+                ledger_id=app.ledger_id,
                 terms=terms,
                 fault=app.fault,
                 guard=held.check,

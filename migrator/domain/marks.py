@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.domain.timeouts import BatchId
+from migrator.domain.timeouts import BatchId, TimeoutId
 
 _RECEIPT: Final = "receipt"
 _FORM: Final = re.compile(r"migrator/([0-9a-z]{1,40})/(\d{1,18})\.(\d{1,9})\.(\d{1,9}|receipt)")
@@ -38,6 +38,15 @@ class Mark:
     row_index: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMark:
+    """Which row of the ledger a message is, by its mark and by the timeout it says it is."""
+
+    batch: BatchId
+    row_index: int
+    timeout_id: TimeoutId
+
+
 def build_mark(ledger_id: str, batch_pass: Pass, row_index: int | None) -> str:
     """Return the ``app-id`` of a row's message, or of the receipt when *row_index* is None."""
     last = _RECEIPT if row_index is None else row_index
@@ -58,4 +67,30 @@ def parse_mark(app_id: str | None) -> Mark:
         ledger_id=ledger_id,
         batch_pass=Pass(batch=BatchId(int(batch)), attempt=int(attempt)),
         row_index=None if last == _RECEIPT else int(last),
+    )
+
+
+def row_mark(app_id: str | None, timeout_id: object, *, ledger_id: str) -> RowMark | None:
+    """Return which row of the ledger *ledger_id* a message is; None: it is nobody's we know.
+
+    Only what migrator itself published bears the mark. The id alone proves nothing: a timeout
+    manager writes it as well, and a delayed retry of what was delivered long ago still has it.
+
+    Args:
+        app_id: The message's.
+        timeout_id: Its header ``NServiceBus.RelatedToTimeoutId``.
+        ledger_id: Ours.
+    """
+    try:
+        mark = parse_mark(app_id)
+    except ForeignMark:
+        return None
+    if mark.ledger_id != ledger_id or mark.row_index is None:
+        return None
+    if not isinstance(timeout_id, str) or not timeout_id:
+        return None
+    return RowMark(
+        batch=mark.batch_pass.batch,
+        row_index=mark.row_index,
+        timeout_id=TimeoutId(timeout_id),
     )

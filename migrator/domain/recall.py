@@ -23,12 +23,14 @@ class RecallOutcome(StrEnum):
     """It is due so soon that it is left to the broker."""
     OUT_OF_SCOPE = "out_of_scope"
     """The ledger knows it, but it is not meant."""
+    UNSETTLED = "unsettled"
+    """The ledger does not say that it was handed over: its batch is doubtful, say; it stays."""
     TAKEN = "taken"
     """The table has its id again; a person has to look."""
     DIFFERENT = "different"
-    """It bears the id of a timeout of ours, but not its content."""
+    """It bears the mark of a row of ours, but neither its id nor its content."""
     FOREIGN = "foreign"
-    """Nobody here ever handed it over."""
+    """It bears no mark of this ledger, or one of a row that is no longer known."""
 
 
 MAY_GO = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})

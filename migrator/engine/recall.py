@@ -16,9 +16,9 @@ from typing import Final
 
 from migrator.domain.delays import BITS
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
+from migrator.domain.marks import row_mark
 from migrator.domain.recall import MAY_GO, RecallOutcome, RecallScope
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import PreflightRefused
 from migrator.ports import Batch, Clock, FaultPoint, Lease
 from migrator.ports.levels import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
@@ -26,6 +26,15 @@ from migrator.ports.recall import Recalls, Sighting
 
 _CHUNK: Final = 500
 """Messages judged in one transaction."""
+
+
+_STAYED: Final = (
+    RecallOutcome.TOO_NEAR,
+    RecallOutcome.UNSETTLED,
+    RecallOutcome.TAKEN,
+    RecallOutcome.DIFFERENT,
+)
+"""Outcomes that leave a message of ours where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +72,7 @@ class Recalled:
     @property
     def is_whole(self) -> bool:
         """Whether everything that was meant is back."""
-        stayed = (RecallOutcome.TOO_NEAR, RecallOutcome.TAKEN, RecallOutcome.DIFFERENT)
-        return not self.unfinished and not any(self.outcomes.get(each) for each in stayed)
+        return not self.unfinished and not any(self.outcomes.get(each) for each in _STAYED)
 
     @property
     def restored(self) -> int:
@@ -100,6 +108,7 @@ class Recall:
         levels: Levels,
         recalls: Recalls,
         clock: Clock,
+        ledger_id: str,
         terms: RecallTerms,
         fault: FaultPoint,
         guard: Callable[[], None],
@@ -111,6 +120,7 @@ class Recall:
             levels: The levels of one generation.
             recalls: The store's and the ledger's side.
             clock: The database's time.
+            ledger_id: By whose mark our messages are known.
             terms: How near, how long and how deep it may go.
             fault: Called at each step.
             guard: Raises when the recall must end, because it lost its lease.
@@ -119,6 +129,7 @@ class Recall:
         self._levels = levels
         self._recalls = recalls
         self._clock = clock
+        self._ledger_id = ledger_id
         self._terms = terms
         self._limits = ScanLimits(hold_s=terms.hold.total_seconds())
         self._fault = fault
@@ -176,7 +187,7 @@ class Recall:
     def _chunk(
         self, scan: LevelScan, found: Sequence[LevelMessage], scope: RecallScope, lease: Lease
     ) -> int:
-        sightings = {m.tag: s for m in found if (s := _sighting(m)) is not None}
+        sightings = {m.tag: s for m in found if (s := self._sighting(m)) is not None}
         outcomes = self._recalls.restore(
             set(sightings.values()),
             scope,
@@ -184,9 +195,13 @@ class Recall:
             not_before=self._clock.now() + self._terms.margin,
         )
         self._fault("recall.restored")
-        may_go = []
+        may_go, restored = [], set[Sighting]()
         for tag, sighting in sightings.items():
             outcome = outcomes[sighting]
+            if sighting in restored:  # its row is back once, whatever copies of it there are
+                outcome = RecallOutcome.LEFTOVER
+            elif outcome is RecallOutcome.RESTORED:
+                restored.add(sighting)
             self._outcomes[outcome] += 1
             if outcome in MAY_GO:
                 may_go.append(tag)
@@ -194,10 +209,8 @@ class Recall:
         self._fault("recall.acknowledged")
         return len(may_go)
 
-
-def _sighting(message: LevelMessage) -> Sighting | None:
-    """Return what *message* claims to be; None when it claims to be no timeout of anybody."""
-    timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    if not isinstance(timeout_id, str) or not timeout_id:
-        return None
-    return Sighting(timeout_id=TimeoutId(timeout_id), body_bytes=len(message.body))
+    def _sighting(self, message: LevelMessage) -> Sighting | None:
+        """Return which row *message* is; None when it is no message of this ledger."""
+        timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+        row = row_mark(message.app_id, timeout_id, ledger_id=self._ledger_id)
+        return None if row is None else Sighting(row=row, body_bytes=len(message.body))

@@ -30,6 +30,7 @@ class LevelMessage:
     headers: Mapping[str, object]
     """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
     message_id: str | None
+    app_id: str | None = None
     raw_properties: bytes = field(repr=False)
     """Flags and properties as they came, ``x-death`` included."""
     body: bytes = field(repr=False)

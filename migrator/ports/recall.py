@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from migrator.domain.marks import RowMark
 from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
-from migrator.domain.timeouts import TimeoutId
 from migrator.ports.work import Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """A message in a delay level that claims to be a timeout."""
+    """A message in a delay level that bears this ledger's mark."""
 
-    timeout_id: TimeoutId
+    row: RowMark
     body_bytes: int
 
 

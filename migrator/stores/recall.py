@@ -7,11 +7,11 @@ believed only as far as the ledger agrees.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, select, true
+from sqlalchemy import Connection, Engine, Row, Select, and_, func, select, true, tuple_
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
@@ -52,22 +52,17 @@ class SqlRecalls:
         """Restore what is meant and say what each sighting is; see ``ports.Recalls``."""
         if not sightings:
             return {}
-        by_id = {str(sighting.timeout_id): sighting for sighting in sightings}
         doing = "restoring handed-over rows"
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
             hold_lease(connection, self._ledger, lease)
-            # with the sources named, the index on source and id answers; else nothing does
-            sources = connection.scalars(select(self._ledger.batch.c.source).distinct()).all()
-            handed_over = connection.execute(self._handed_over(by_id, sources, scope)).all()
-            outcomes = {
-                by_id[row.store_id]: _judge(row, by_id[row.store_id], not_before)
-                for row in handed_over
+            known = {
+                (row.batch_id, row.row_index): row
+                for row in connection.execute(self._rows(sightings, scope))
             }
-            unknown = [s.timeout_id for s in sightings if s not in outcomes]
-            for store_id in connection.scalars(self._recalled(unknown)):
-                outcomes[by_id[store_id]] = RecallOutcome.LEFTOVER
-            outcomes |= self._put_back(connection, handed_over, outcomes, by_id)
-        return {s: outcomes.get(s, RecallOutcome.FOREIGN) for s in sightings}
+            judged = {s: _judge(known.get(_key(s)), s, not_before) for s in sightings}
+            wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
+            taken = self._put_back(connection, {s: known[_key(s)] for s in wanted})
+        return judged | dict.fromkeys(taken, RecallOutcome.TAKEN)
 
     def forecast(
         self,
@@ -84,62 +79,58 @@ class SqlRecalls:
             span = Span(now=now, not_before=not_before)
             return forecaster.forecast(span, exact_rows=exact_rows)
 
-    def _handed_over(
-        self, ids: Iterable[str], sources: Sequence[str], scope: RecallScope
-    ) -> Select[Any]:
+    def _rows(self, sightings: Collection[Sighting], scope: RecallScope) -> Select[Any]:
         row, batch = self._ledger.timeout, self._ledger.batch
+        keys = [_key(sighting) for sighting in sightings]
         return (
             select(
                 row.c.id,
+                row.c.batch_id,
+                row.c.row_index,
                 row.c.source,
                 row.c.store_id,
                 row.c.due,
+                func.coalesce(row.c.state, batch.c.state).label("state"),
                 byte_length(row.c.body).label("body_bytes"),
                 and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope)).label("is_meant"),
             )
             .join(batch, batch.c.id == row.c.batch_id)
-            .where(
-                row.c.store_id.in_(list(ids)),
-                row.c.source.in_(sources),
-                row.c.state.is_(None),
-                batch.c.state == BatchState.HANDED_OVER,
-            )
+            .where(tuple_(row.c.batch_id, row.c.row_index).in_(keys))
             .with_for_update(of=row)
         )
 
-    def _recalled(self, ids: Sequence[str]) -> Select[Any]:
-        row = self._ledger.timeout
-        return select(row.c.store_id).where(
-            row.c.state == RowState.RECALLED, row.c.store_id.in_(ids)
-        )
-
     def _put_back(
-        self,
-        connection: Connection,
-        handed_over: Sequence[Row[Any]],
-        outcomes: Mapping[Sighting, RecallOutcome],
-        by_id: Mapping[str, Sighting],
-    ) -> Mapping[Sighting, RecallOutcome]:
-        """Insert the rows to be restored, table by table; return those whose id is there again."""
-        wanted = [r for r in handed_over if outcomes[by_id[r.store_id]] is RecallOutcome.RESTORED]
-        taken: dict[Sighting, RecallOutcome] = {}
+        self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]
+    ) -> Collection[Sighting]:
+        """Insert the rows that are wanted, table by table; return those whose id is there again."""
+        taken: list[Sighting] = []
         row = self._ledger.timeout
-        for source in sorted({found.source for found in wanted}):
+        for source in sorted({found.source for found in wanted.values()}):
             legacy = self._store.legacy_table(source)
-            of_source = {found.store_id: found.id for found in wanted if found.source == source}
-            there = select(id_text(legacy)).where(id_text(legacy).in_(list(of_source)))
-            for store_id in connection.scalars(there):
-                taken[by_id[store_id]] = RecallOutcome.TAKEN
-                del of_source[store_id]
-            if of_source:
-                which = row.c.id.in_(list(of_source.values()))
+            of_source = {s: found for s, found in wanted.items() if found.source == source}
+            ids = [found.store_id for found in of_source.values()]
+            there = {*connection.scalars(select(id_text(legacy)).where(id_text(legacy).in_(ids)))}
+            taken += [s for s, found in of_source.items() if found.store_id in there]
+            free = [found.id for found in of_source.values() if found.store_id not in there]
+            if free:
+                which = row.c.id.in_(free)
                 self._claims.put_back(connection, legacy, which, state=RowState.RECALLED)
         return taken
 
 
-def _judge(row: Row[Any], sighting: Sighting, not_before: datetime) -> RecallOutcome:
-    if row.body_bytes != sighting.body_bytes:
+def _key(sighting: Sighting) -> tuple[int, int]:
+    return sighting.row.batch, sighting.row.row_index
+
+
+def _judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
+    if row is None:
+        return RecallOutcome.FOREIGN
+    if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
         return RecallOutcome.DIFFERENT
+    if row.state == RowState.RECALLED:
+        return RecallOutcome.LEFTOVER
+    if row.state != BatchState.HANDED_OVER:
+        return RecallOutcome.UNSETTLED
     if not row.is_meant:
         return RecallOutcome.OUT_OF_SCOPE
     return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from migrator.domain.marks import RowMark
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import Event, Mode, RowState
-from migrator.domain.timeouts import Lane, RunId, TimeoutId
+from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.errors import LeaseLost
-from migrator.ports import Lease
+from migrator.ports import Lease, StoreEndpoint
 from migrator.ports.recall import Recalls, Sighting
 from migrator.stores.recall import SqlRecalls
 from tests.contract.site import NOW, Site, hours, timeout_id
@@ -38,7 +39,12 @@ def handed_over(site: Site, count: int = 4) -> Lease:
 def sighting(site: Site, number: int, *, extra_bytes: int = 0) -> Sighting:
     """Return what a message of a row would claim to be."""
     row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(number))
-    return Sighting(timeout_id=TimeoutId(row.store_id), body_bytes=len(row.body) + extra_bytes)
+    mark = RowMark(
+        batch=BatchId(row.batch_id),
+        row_index=row.row_index,
+        timeout_id=TimeoutId(row.store_id),
+    )
+    return Sighting(row=mark, body_bytes=len(row.body) + extra_bytes)
 
 
 def test_a_row_comes_back_as_it_was(site: Site) -> None:
@@ -67,7 +73,8 @@ def test_a_second_sighting_is_a_leftover(site: Site) -> None:
 def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
     """Nothing of it is changed."""
     lease = handed_over(site)
-    stranger = Sighting(timeout_id=TimeoutId("no such id"), body_bytes=1)
+    nobodys = RowMark(batch=BatchId(7), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
+    stranger = Sighting(row=nobodys, body_bytes=7)
     forged = sighting(site, 0, extra_bytes=1)
     near, other = sighting(site, 1), sighting(site, 3)
     scope = RecallScope(due_until=NOW + timedelta(hours=3, minutes=30))
@@ -84,6 +91,33 @@ def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
         other: RecallOutcome.OUT_OF_SCOPE,
     }
     assert site.legacy_rows() == []
+
+
+def test_a_mark_with_another_id_is_left_to_a_person(site: Site) -> None:
+    """A ledger that was restored from a backup gives the same numbers to other rows."""
+    lease = handed_over(site)
+    ours = sighting(site, 0)
+    other = replace(ours, row=replace(ours.row, timeout_id=TimeoutId(timeout_id(1))))
+    outcomes = recalls(site).restore([other], ALL, lease, not_before=NOW)
+    assert outcomes == {other: RecallOutcome.DIFFERENT}
+    assert site.legacy_rows() == []
+
+
+def test_the_only_copy_of_a_doubtful_timeout_stays(site: Site) -> None:
+    """Although an earlier row with its id was recalled: nobody can tell where that one is."""
+    lease = handed_over(site, 1)
+    first = sighting(site, 0)
+    recalls(site).restore([first], ALL, lease, not_before=NOW)
+    site.leases.surrender(lease)
+    owner = site.lease()
+    endpoint = StoreEndpoint(name=EndpointName(site.endpoint_name), source=site.source)
+    batch = site.claim(endpoint, owner, mode=Mode.DIRECT).batch
+    batch = site.batches.advance(batch, Event.BEGIN_PUBLISHING, owner)
+    site.batches.advance(batch, Event.GIVE_UP, owner)
+    second = replace(first, row=replace(first.row, batch=batch.id))
+    lease = site.lease(lane=999)
+    outcomes = recalls(site).restore([first, second], ALL, lease, not_before=NOW)
+    assert outcomes == {first: RecallOutcome.LEFTOVER, second: RecallOutcome.UNSETTLED}
 
 
 def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: Site) -> None:

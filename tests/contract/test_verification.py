@@ -11,10 +11,11 @@ from sqlalchemy import delete, update
 
 from migrator.database.engine import writing
 from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.marks import RowMark
 from migrator.domain.recall import RecallScope
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import TimeoutId, content_hash
+from migrator.domain.timeouts import BatchId, TimeoutId, content_hash
 from migrator.domain.verification import BatchGap, DestinationBalance
 from migrator.ports import Batch, Lease, StoreEndpoint
 from migrator.ports.recall import Sighting
@@ -85,7 +86,11 @@ def _in_every_state(site: Site) -> Lease:
     site.claims.release(released, lease)
     site.claims.release_quarantined(endpoint, QuarantineFilter(timeout_id=timeout_id(2)))
     recalls = SqlRecalls(site.engine, site.tables, site.store, site.claims)
-    seen = Sighting(timeout_id=TimeoutId(timeout_id(4)), body_bytes=len(BODY))
+    row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(4))
+    mark = RowMark(
+        batch=BatchId(row.batch_id), row_index=row.row_index, timeout_id=TimeoutId(timeout_id(4))
+    )
+    seen = Sighting(row=mark, body_bytes=len(BODY))
     recalls.restore([seen], RecallScope(), site.lease(lane=999), not_before=NOW)
     return dispatcher
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.domain.marks import ForeignMark, Mark, Pass, build_mark, parse_mark
-from migrator.domain.timeouts import BatchId
+from migrator.domain.marks import (
+    ForeignMark,
+    Mark,
+    Pass,
+    RowMark,
+    build_mark,
+    parse_mark,
+    row_mark,
+)
+from migrator.domain.timeouts import BatchId, TimeoutId
 
 PASSES = st.builds(
     Pass,
@@ -63,3 +71,26 @@ def test_other_texts_are_foreign(text: str | None) -> None:
     """What is not ours is never guessed at."""
     with pytest.raises(ForeignMark):
         parse_mark(text)
+
+
+def test_a_message_of_ours_names_its_row() -> None:
+    """By batch and index, whatever the attempt, and by the timeout it says it is."""
+    mark = RowMark(batch=BatchId(12), row_index=4, timeout_id=TimeoutId("t"))
+    assert row_mark("migrator/a1/12.3.4", "t", ledger_id="a1") == mark
+    assert row_mark("migrator/a1/12.9.4", "t", ledger_id="a1") == mark
+
+
+@pytest.mark.parametrize(
+    ("app_id", "timeout_id"),
+    [
+        (None, "t"),  # a delayed retry: the header is still there, the mark is not
+        ("migrator/b2/12.3.4", "t"),
+        ("migrator/a1/12.3.receipt", "t"),
+        ("migrator/a1/12.3.4", None),
+        ("migrator/a1/12.3.4", ""),
+        ("migrator/a1/12.3.4", b"t"),
+    ],
+)
+def test_what_others_send_names_no_row(app_id: str | None, timeout_id: object) -> None:
+    """Not even with the id of a timeout of ours."""
+    assert row_mark(app_id, timeout_id, ledger_id="a1") is None
