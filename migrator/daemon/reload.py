@@ -76,7 +76,7 @@ class Reload:
 
 def changed_keys(before: Settings, after: Settings) -> Iterator[str]:
     """Yield the dotted key of everything that differs."""
-    old, new = (dict(_flat(each.model_dump())) for each in (before, after))
+    old, new = (dict(_flat(each.model_dump(by_alias=True))) for each in (before, after))
     for key in sorted(set(old) | set(new)):
         if old.get(key) != new.get(key):
             yield key

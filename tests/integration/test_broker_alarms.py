@@ -1,0 +1,123 @@
+"""Hearing of alarms, and counting what waits, on a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pika
+import pytest
+
+from dev.servers import wait_until
+from migrator.broker.addresses import parse_address
+from migrator.broker.alarms import AlarmWatch
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.facts import RabbitFacts
+from migrator.daemon.throttles.depths import measure_destinations, measure_levels
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import QueueName
+from migrator.errors import TargetUnavailable
+from tests.conftest import Vhost
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture
+def settings(vhost: Vhost) -> ConnectionSettings:
+    """Where the test's virtual host is."""
+    return ConnectionSettings(address=parse_address(vhost.amqp_url))
+
+
+@pytest.fixture
+def watch(settings: ConnectionSettings) -> Iterator[AlarmWatch]:
+    """Looks for alarms."""
+    made = AlarmWatch(settings, "test")
+    yield made
+    made.close()
+
+
+def names(vhost: Vhost, kind: str) -> set[str]:
+    """Return the names of our exchanges or queues of the virtual host."""
+    told = vhost.node.ctl(f"list_{kind}", "-p", vhost.name, "name", "--quiet")
+    return {line for line in told.split() if line.startswith("migrator.")}
+
+
+@pytest.mark.punctual
+def test_an_alarm_is_heard_of_and_its_end(watch: AlarmWatch, vhost: Vhost) -> None:
+    """Though nothing else is published; nothing is left when it is over."""
+    assert watch.look() is None
+    assert len(names(vhost, "exchanges")) == len(names(vhost, "queues")) == 1
+    try:
+        vhost.node.ctl("set_vm_memory_high_watermark", "0")
+        wait_until(lambda: "memory" in (watch.look() or ""), seconds=5, what="an alarm")
+        again = AlarmWatch(watch._settings, "another")
+        wait_until(lambda: again.look() is not None, seconds=5, what="one that comes later")
+        again.close()
+    finally:
+        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+    began_s = time.monotonic()
+    wait_until(lambda: watch.look() is None, seconds=5, what="the end of it")
+    print(f"the end of the alarm was heard of within {time.monotonic() - began_s:.1f} s")
+    watch.close()
+    wait_until(lambda: not names(vhost, "exchanges"), seconds=5, what="nothing to be left")
+    assert not names(vhost, "queues")
+
+
+def test_a_lost_connection_is_not_the_end_of_it(
+    vhost: Vhost, proxy: Callable[[str], Proxy]
+) -> None:
+    """One look fails, because nobody knows; the next connects again."""
+    line = proxy(vhost.amqp_url)
+    watch = AlarmWatch(ConnectionSettings(address=parse_address(line.url(vhost.amqp_url))), "test")
+    assert watch.look() is None
+    line.cut()
+    with pytest.raises(TargetUnavailable):
+        watch.look()
+    assert watch.look() is None
+    watch.close()
+
+
+def test_who_may_have_no_exchange_of_ours_hears_nothing(
+    vhost: Vhost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told once; lanes hear of alarms in their work."""
+    user = f"reader-{vhost.name}"
+    vhost.node.ctl("add_user", user, "secret")
+    try:
+        vhost.node.ctl("set_permissions", "-p", vhost.name, user, "^$", "^$", ".*")
+        url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
+        watch = AlarmWatch(ConnectionSettings(address=parse_address(url)), "test")
+        assert [watch.look(), watch.look()] == [None, None]
+        watch.close()
+    finally:
+        vhost.node.ctl("delete_user", user)
+    told = [each for each in caplog.records if vars(each).get("action") == "alarm_watch_refused"]
+    assert len(told) == 1
+
+
+def test_what_waits_for_destinations_and_in_levels_is_counted(
+    settings: ConnectionSettings, vhost: Vhost
+) -> None:
+    """The busiest destination counts; one that has no queue does not."""
+    known = [QueueName(name) for name in ("Billing", "Shipping", "Nowhere")]
+    app: Any = SimpleNamespace(
+        broker_facts=RabbitFacts(settings, None),
+        destinations=SimpleNamespace(known=lambda: known),
+        plan=SimpleNamespace(delays=DelaysVersion.V2),
+    )
+    with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for queue, count in (("Billing", 2), ("Shipping", 3), ("nsb.v2.delay-level-05", 4)):
+            channel.queue_declare(queue, durable=True)
+            for _ in range(count):
+                channel.basic_publish("", queue, b"x")
+        wait_until(
+            lambda: measure_destinations(app)[None].text == "Shipping: 3 messages",
+            seconds=5,
+            what="the count of the broker",
+        )
+    assert measure_levels(app)[None].value == 4
+    known.clear()
+    assert measure_destinations(app)[None].value == 0

@@ -1,0 +1,226 @@
+"""Threads of lanes and the crew: what is held is not claimed, and lanes join and leave."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from migrator.daemon.crew import Crew
+from migrator.daemon.gate import Gate
+from migrator.daemon.lanes import LaneThread
+from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.worker import Stop
+from migrator.domain.throttle import Hold, Signal
+from migrator.domain.timeouts import EndpointName, Lane
+from migrator.ports import Lease, StoreEndpoint
+
+WaitFor = Callable[[Callable[[], bool]], None]
+SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
+
+
+def pause(endpoint: EndpointName | None = None) -> Hold:
+    """Return a hold by an operator."""
+    return Hold(
+        signal=Signal.PAUSED,
+        endpoint=endpoint,
+        observed="x",
+        limit="",
+        since=datetime.now(UTC),
+    )
+
+
+class Lanes:
+    """Leases that are all free."""
+
+    ledger_id = "test"
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+        self.renewed = threading.Event()
+
+    def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
+        self.held.add(lane)
+        return Lease(lane=lane, owner=owner, token=1)
+
+    def surrender(self, lease: Lease) -> None:
+        self.held.discard(lease.lane)
+
+    def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
+        self.renewed.set()
+
+    def owner_of(self, lane: Lane) -> str | None:
+        return None
+
+    def holders(self) -> Sequence[tuple[Lane, str]]:
+        return []
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        return []
+
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        return []
+
+
+class Opened:
+    """A lane's session, and a link that is none: each turn that may claim does a batch."""
+
+    blocked_reason: str | None = None
+
+    def __init__(self, left: list[int], claimed: list[float]) -> None:
+        self.session: Any = self
+        self._left = left
+        self._claimed = claimed
+
+    def recover(self) -> None:
+        pass
+
+    def turn(self, *, may_claim: bool) -> bool:
+        if not (may_claim and self._left):
+            return False
+        self._left.pop()
+        self._claimed.append(time.monotonic())
+        time.sleep(0.002)
+        return True
+
+    def pick_up(self) -> bool:
+        return False
+
+    def idle(self, wait_s: float) -> None:
+        time.sleep(0.002)
+
+    def doing(self) -> str:
+        return "idle"
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """A crew of lanes that work on one heap of batches."""
+
+    def __init__(self, *, batches: int, once: bool = False) -> None:
+        self.stop, self.gate, self.lanes = Stop(), Gate(), Lanes()
+        self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
+        self._once = once
+        keeper = LeaseKeeper(self.lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
+        self._keeper = keeper
+        self.crew = Crew(new_lane=self._new_lane, lanes=1)
+
+    def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
+        ends.callback(self.closed.append, name)
+
+        def open_lane(held: HeldLease) -> Any:
+            assert held.lease.owner == "me"
+            return Opened(self.left, self.claimed)
+
+        return LaneThread(
+            name,
+            leases=self.lanes,  # type: ignore[arg-type]  # only what is asked
+            keeper=self._keeper,
+            open_lane=open_lane,
+            is_surely_dead=lambda _owner: False,
+            stop=self.stop,
+            once=self._once,
+            patience_s=1.0,
+            endpoints=[SALES],
+            gate=self.gate,
+        )
+
+    def end(self) -> None:
+        self.stop.draining.set()
+        self.crew.wake()
+        deadline_s = time.monotonic() + 10
+        while not self.crew.has_ended(0.05):
+            assert time.monotonic() < deadline_s
+        self.crew.close()
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Bench]]:
+    """Makes benches, and ends them."""
+    made: list[Bench] = []
+
+    def build(**how: Any) -> Bench:
+        made.append(Bench(**how))
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.end()
+
+
+def test_a_lane_claims_nothing_while_everything_is_held(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """From the very moment on, but for the batch that is being claimed; then it goes on."""
+    bench = make(batches=100_000)
+    bench.crew.start()
+    wait_for(lambda: len(bench.claimed) > 3)
+    bench.gate.hold(pause())
+    time.sleep(0.02)
+    count = len(bench.claimed)
+    time.sleep(0.1)
+    assert len(bench.claimed) == count
+    bench.gate.lift(Signal.PAUSED)
+    bench.crew.wake()
+    wait_for(lambda: len(bench.claimed) > count)
+
+
+@pytest.mark.parametrize("endpoint", [None, SALES.name])
+def test_once_is_not_done_while_anything_of_ours_is_held(
+    make: Callable[..., Bench], wait_for: WaitFor, endpoint: EndpointName | None
+) -> None:
+    """Nobody can tell what would have been claimed."""
+    bench = make(batches=0, once=True)
+    bench.gate.hold(pause(endpoint))
+    bench.crew.start()
+    assert not bench.crew.has_ended(0.2)
+    bench.gate.lift(Signal.PAUSED, endpoint)
+    bench.crew.wake()
+    wait_for(lambda: bench.crew.has_ended(0.01))
+
+
+def test_lanes_join_and_leave_while_others_go_on(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """Whoever leaves gives its lane back, and what it needed is closed; the others never stop."""
+    bench = make(batches=0)
+    bench.crew.start()
+    assert bench.crew.set_lanes(3)
+    wait_for(lambda: bench.lanes.held == {0, 1, 2})
+    assert (bench.crew.lanes, len(list(bench.crew))) == (3, 3)
+    assert bench.crew.set_lanes(1)
+    wait_for(lambda: len(bench.lanes.held) == 1)
+    wait_for(lambda: all(worker.join(0) for worker in list(bench.crew)[1:]))
+    assert bench.crew.lanes == 1
+    assert bench.crew.set_lanes(2)
+    wait_for(lambda: len(bench.lanes.held) == 2)
+    assert bench.closed == ["lane-worker-1", "lane-worker-2"]
+    assert [worker.name for worker in bench.crew] == ["lane-worker-0", "lane-worker-3"]
+
+
+def test_nobody_joins_a_crew_that_has_ended(make: Callable[..., Bench]) -> None:
+    """Nor one that has nothing to hand over."""
+    bench = make(batches=0)
+    bench.crew.start()
+    bench.end()
+    assert not bench.crew.set_lanes(2)
+    assert not Crew().set_lanes(2)
+    assert not Crew().moves
+
+
+def test_a_lease_is_renewed_at_once_when_there_is_something_to_tell() -> None:
+    """The ledger then shows what is held, within moments."""
+    lanes = Lanes()
+    keeper = LeaseKeeper(lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
+    assert keeper.acquire(Lane(0), doing=lambda: "held: x") is not None
+    keeper.start()
+    keeper.renew_soon()
+    assert lanes.renewed.wait(10)
+    keeper.stop()
