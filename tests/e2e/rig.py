@@ -198,6 +198,16 @@ class Rig:
             found = connection.execute(sql.SQL("SELECT * FROM {}").format(self.table))
             return {str(each[0]): each for each in found}
 
+    def first_handed_over(self, count: int) -> list[str]:
+        """Return the ids of the *count* rows that were handed over and are due first."""
+        with self.sql() as connection:
+            found = connection.execute(
+                "SELECT store_id FROM migrator.timeout JOIN migrator.batch b ON b.id = batch_id "
+                "WHERE b.state = 'handed_over' ORDER BY due LIMIT %s",
+                [count],
+            )
+            return [str(each) for (each,) in found]
+
     def quarantined(self) -> dict[str, str]:
         """Return id → reason code of everything in quarantine."""
         with self.sql() as connection:

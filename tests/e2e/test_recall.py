@@ -22,6 +22,8 @@ from migrator.domain.routing import DelaysVersion, address
 from tests.e2e.rig import Rig, Row, chance, row
 
 FAR = timedelta(days=3)
+RETRY = b'{"n": 0}'
+"""As long as the bodies of our first ten rows."""
 
 
 def ours(rig: Rig, count: int) -> list[Row]:
@@ -33,21 +35,28 @@ def ours(rig: Rig, count: int) -> list[Row]:
 
 
 def foreign(rig: Rig, delays_s: Sequence[float]) -> dict[str, datetime]:
-    """Send delayed messages of another endpoint into the levels; return when each is due."""
+    """Send delayed messages of another endpoint into the levels; return when each is due.
+
+    They look like delayed retries of timeouts that have arrived: with ids of rows that the ledger
+    has handed over, and bodies as long as theirs.
+    """
     due = {}
+    headers = {"NServiceBus.MessageId": "x", "NServiceBus.Retries": "1"}
+    ids = rig.first_handed_over(10)
     with rig.amqp() as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        for after_s in delays_s:
+        for number, after_s in enumerate(delays_s):
+            related = {"NServiceBus.RelatedToTimeoutId": ids[number % len(ids)]} if ids else {}
             message_id, now = str(uuid.uuid4()), datetime.now(UTC)
             due[message_id] = now + timedelta(seconds=after_s)
             where = address(rig.delays, delay_s(due[message_id], now=now), "Other")  # type: ignore[arg-type]  # a queue's name
             channel.basic_publish(
                 where.exchange,
                 where.routing_key,
-                b"foreign",
+                RETRY,
                 pika.BasicProperties(
-                    message_id=message_id, delivery_mode=2, headers={"NServiceBus.MessageId": "x"}
+                    message_id=message_id, delivery_mode=2, headers=headers | related
                 ),
             )
     return due
@@ -121,7 +130,8 @@ def until_it_recalls(rig: Rig, process: subprocess.Popen[str]) -> None:
 
 def left_of_ours(rig: Rig) -> int:
     """Return how many of our messages are still in the levels."""
-    return sum(found.body != b"foreign" for found in rig.drain_levels())
+    headers = [found.properties.headers or {} for found in rig.drain_levels()]
+    return sum("NServiceBus.Retries" not in each for each in headers)
 
 
 def test_ours_come_back_and_others_notice_nothing(rig: Rig) -> None:
