@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 0.15
 """The broker tells at once; when it is slow, the next look hears it."""
+_ANSWER_IN_ALARM_S: Final = 1.0
+"""So long a connection that replaces a blocked one waits, before it calls the alarm over."""
 
 
 class AlarmWatch:
@@ -34,6 +36,7 @@ class AlarmWatch:
         self._channel: Any = None
         self._exchange = ""
         self._is_refused = False
+        self._was_blocked = False
 
     def look(self) -> str | None:
         """Return why publishers are held back, in the broker's words; None: they are not.
@@ -69,7 +72,10 @@ class AlarmWatch:
         before = wire.blocked_reason
         if before is None:
             wire.tell(self._channel.basic_publish, self._exchange, "", b"")
-        wire.pump.run(lambda: wire.blocked_reason != before, _ANSWER_S)
+        is_new_after_alarm = self._was_blocked and before is None
+        patience_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
+        wire.pump.run(lambda: wire.blocked_reason != before, patience_s)
+        self._was_blocked = wire.blocked_reason is not None
         return wire.blocked_reason
 
     def _open(self) -> Wire:

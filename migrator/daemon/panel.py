@@ -59,7 +59,7 @@ class DaemonPanel:
             ladder=seen.ladder,
             due=_together(seen),
             events=seen.events,
-            gaps=[f"{what}: {why}" for what, why in sorted(seen.gaps.items())],
+            gaps=[*_gaps(seen)],
         )
 
     def live(self) -> Liveness:
@@ -110,6 +110,15 @@ class DaemonPanel:
                 yield f"{worker.name}: {worker.trouble}"
             elif worker.silent_s >= parts.supervision.silence_limit_s:
                 yield f"{worker.name} hangs"
+
+
+def _gaps(seen: Seen) -> Iterator[str]:
+    """Yield what could not be read, and what is not exact."""
+    for what, why in sorted(seen.gaps.items()):
+        yield f"{what}: {why}"
+    for name, counted in sorted(seen.counts.items()):
+        if not counted.is_all:
+            yield f"rows of {name}: too many to be counted; estimated"
 
 
 def _together(seen: Seen) -> Sequence[tuple[str, int]]:

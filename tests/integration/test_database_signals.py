@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,8 +11,11 @@ import pytest
 
 from dev.postgres import PostgresServer
 from dev.processes import LOOPBACK, wait_until
+from migrator.daemon.throttles.database import measure_latency
 from migrator.database.engine import open_engine
+from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
+from migrator.ports import StoreEndpoint
 from migrator.stores.counting import SqlCounting
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.replicas import ReplicaLag
@@ -53,6 +57,16 @@ def test_a_table_that_is_gone_is_no_latency(site: Site) -> None:
     pulse = SqlPulse(site.engine, site.store)
     with pytest.raises(StoreError, match="no timeouts table"):
         pulse.answer_s(site.source, patience=PATIENCE)
+
+
+def test_one_table_that_refuses_us_holds_its_endpoint_alone(site: Site) -> None:
+    """The others are measured all the same."""
+    there = site.create([])
+    gone = StoreEndpoint(name=EndpointName("Gone"), source=site.source_of("Gone_TimeoutData"))
+    found = measure_latency(SqlPulse(site.engine, site.store), [gone, there], PATIENCE)
+    assert found[gone.name].value == math.inf
+    assert "no timeouts table" in found[gone.name].text
+    assert found[there.name].value < PATIENCE.total_seconds()
 
 
 def test_rows_are_counted_by_how_soon_they_are_due(site: Site) -> None:

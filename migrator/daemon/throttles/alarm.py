@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterable
 
 from migrator.daemon.throttles.base import Verdict
 from migrator.daemon.worker import WorkerThread
+from migrator.errors import TargetError
 
 _LIMIT = "until the broker takes messages again"
 
 
 def judge_alarm(workers: Iterable[WorkerThread], look: Callable[[], str | None]) -> Verdict | None:
     """Return what the broker says; None: it takes messages."""
-    reasons = [worker.blocked_reason for worker in workers]
-    reason = next((each for each in reasons if each), None) or look()
+    heard = next(filter(None, (worker.blocked_reason for worker in workers)), None)
+    try:
+        reason = look() or heard  # it looks in any case: a connection that nobody serves is lost
+    except TargetError:
+        if heard is None:
+            raise
+        reason = heard
     return None if reason is None else Verdict(observed=reason, limit=_LIMIT)

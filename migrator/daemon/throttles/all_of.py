@@ -36,10 +36,11 @@ class Throttles:
             before, self._throttles = self._throttles, throttles
             for throttle in before:
                 throttle.end()
+                throttle.lift()
             self._start(throttles)
 
     def end(self) -> None:
-        """Look at nothing any more."""
+        """Look at nothing any more; what is held stays so, for the process is at its end."""
         with self._lock:
             for throttle in self._throttles:
                 throttle.end()

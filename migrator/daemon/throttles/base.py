@@ -7,6 +7,7 @@ knows. A limit holds above it, and until the value is a good deal lower.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Sample:
     """A measured value."""
 
     value: float
+    """Infinite: it cannot be measured for this one endpoint, which is no reason to panic."""
     text: str
     """As people read it: ``Billing: 120000 messages``."""
 
@@ -61,7 +63,11 @@ class Throttle(Protocol):
         ...
 
     def end(self) -> None:
-        """Stop looking, and hold nothing any more."""
+        """Stop looking; what is held stays held."""
+        ...
+
+    def lift(self) -> None:
+        """Hold nothing any more."""
         ...
 
 
@@ -88,9 +94,12 @@ class _Looking:
             self._hold(None, f"not known for {age_s:.0f} s: {self._error}", limit)
 
     def end(self) -> None:
-        """Stop looking, and hold nothing any more."""
+        """Stop looking; what is held stays held."""
         self._is_over = True
         self.errand.end()
+
+    def lift(self) -> None:
+        """Hold nothing any more."""
         self._gate.lift_all(self._signal)
 
     def _look(self) -> None:
@@ -132,7 +141,7 @@ class Judged(_Looking):
         self._close = close
 
     def end(self) -> None:
-        """Stop looking, and hold nothing any more."""
+        """Stop looking, and close what was needed for it."""
         super().end()
         if self.errand.has_ended:  # who still waits for an answer keeps what it waits on
             self._close()
@@ -188,7 +197,7 @@ class Measured(_Looking):
 
     def _take(self, whom: Whom, sample: Sample, now_s: float) -> None:
         bounds = self._bounds
-        if bounds.panic_above and sample.value > bounds.panic_above:
+        if bounds.panic_above and bounds.panic_above < sample.value < math.inf:
             bound = bounds.show(bounds.panic_above)
             self._panic(f"{self._signal}: {sample.text}, and {bound} is where the daemon gives up")
         if not bounds.most:

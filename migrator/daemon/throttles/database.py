@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from migrator.daemon.throttles.base import Sample, Whom
+from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports import StoreEndpoint
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.replicas import ReplicaLag
@@ -14,14 +16,25 @@ from migrator.stores.replicas import ReplicaLag
 def measure_latency(
     pulse: SqlPulse, endpoints: Sequence[StoreEndpoint], patience: timedelta
 ) -> Mapping[Whom, Sample]:
-    """Return for each endpoint how long its table keeps us waiting; *patience* at most."""
-    found: dict[Whom, Sample] = {}
-    for endpoint in endpoints:
-        took_s = pulse.answer_s(endpoint.source, patience=patience)
-        is_cut = took_s >= patience.total_seconds()
-        text = f"{endpoint.source} keeps us waiting for {'more than ' if is_cut else ''}"
-        found[endpoint.name] = Sample(value=took_s, text=f"{text}{seconds(took_s)}")
-    return found
+    """Return for each endpoint how long its table keeps us waiting; *patience* at most.
+
+    A table that refuses us keeps nobody else waiting.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached.
+    """
+    return {each.name: _latency(pulse, each.source, patience) for each in endpoints}
+
+
+def _latency(pulse: SqlPulse, source: str, patience: timedelta) -> Sample:
+    try:
+        took_s = pulse.answer_s(source, patience=patience)
+    except StoreUnavailable:
+        raise
+    except StoreError as exc:
+        return Sample(value=math.inf, text=str(exc))
+    more = "more than " if took_s >= patience.total_seconds() else ""
+    return Sample(value=took_s, text=f"{source} keeps us waiting for {more}{seconds(took_s)}")
 
 
 def measure_lag(replicas: ReplicaLag) -> Mapping[Whom, Sample]:

@@ -32,7 +32,7 @@ from migrator.daemon.throttles.windows import judge_window
 from migrator.domain.throttle import Signal
 from migrator.domain.timeouts import EndpointName
 from migrator.domain.windows import parse_window
-from migrator.errors import StoreUnavailable
+from migrator.errors import StoreUnavailable, TargetUnavailable
 
 WaitFor = Callable[[Callable[[], bool]], None]
 RHYTHM = Rhythm(every_s=0.01, stale_after_s=0.3)
@@ -248,10 +248,17 @@ def test_an_alarm_is_heard_of_by_any_connection() -> None:
     assert judge_alarm(workers, lambda: "low on disk") == Verdict(
         observed="low on disk", limit="until the broker takes messages again"
     )
+
+    def lost() -> None:
+        raise TargetUnavailable("lost")
+
+    with pytest.raises(TargetUnavailable):
+        judge_alarm(workers, lost)
     workers.append(SimpleNamespace(blocked_reason="low on memory"))
-    found = judge_alarm(workers, lambda: None)
-    assert found is not None
-    assert found.observed == "low on memory"
+    for look in (lambda: None, lost):
+        found = judge_alarm(workers, look)
+        assert found is not None
+        assert found.observed == "low on memory"
 
 
 class _Handler(BaseHTTPRequestHandler):
