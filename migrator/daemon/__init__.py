@@ -5,5 +5,6 @@ It decides *when* and *who*; what is done with a batch is the engine's business.
 common, ``lanes`` runs one lane per thread, ``dispatchers`` one endpoint's dispatcher; ``leases``
 keeps their leases alive, ``owner`` knows who this process is. ``schedule`` lists what ``jobs`` runs
 at intervals, such as the ``canary``, by an ``errand`` where it takes long; ``supervision`` says how
-the workers are to the service manager, by ``notify``.
+the workers are to the service manager, by ``notify``, and ``occasions`` tells ``hooks``, each of
+which is a ``program`` of the operator's.
 """
