@@ -170,7 +170,7 @@ class Control:
             return _refused("nothing is handed over here any more; lanes are as they were")
         self._crew.wake()
         now = self._knobs.texts()[command.knob]
-        return _done(f"{command.knob} is {now} (was {before}) until the daemon is started again")
+        return _done(f"{command.knob} is {now} (was {before}) until the settings are read again")
 
     def _end(self) -> None:
         self._stop.at_once.set()

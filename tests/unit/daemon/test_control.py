@@ -155,7 +155,7 @@ def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
     assert (pace.batch_rows, pace.rate_limit_per_s) == (200, 200)
     assert bench.knobs.selection().cutoff.total_seconds() == 300
     answer = bench.give(Adjust(knob=Knob.LANES, value="3"))
-    assert answer.text == "lanes is 3 (was 1) until the daemon is started again"
+    assert answer.text == "lanes is 3 (was 1) until the settings are read again"
     assert bench.lanes.wanted == [3]
     assert bench.lanes.woken == 4
     assert dict(bench.knobs.texts()) == {
