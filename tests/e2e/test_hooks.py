@@ -13,7 +13,7 @@ import pytest
 from dev.servers import wait_until
 from tests.e2e.rig import Rig, row
 
-ROWS = 2000
+ROWS = 1000
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def test_hooks_that_hang_do_not_slow_the_work(rig: Rig, hang: Path, tmp_path: Pa
         "MIGRATOR_HOOKS__THROTTLE": str(hang),
         "MIGRATOR_HOOKS__TIMEOUT": "60s",
         "MIGRATOR_THROTTLE__TOUCH_FILE": str(touched),
+        "MIGRATOR_THROTTLE__EVERY": "200ms",
     }
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales")
