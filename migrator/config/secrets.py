@@ -12,11 +12,14 @@ from pydantic import SecretStr
 from migrator.errors import ConfigError
 
 MASK: Final = "***"
-_USER_INFO: Final = re.compile(r"(\w+://[^\s:@/]*):[^\s]*@")
-"""Up to the last ``@``: a password may hold ``@``, ``/`` and ``:`` by mistake."""
+_USER_INFO: Final = re.compile(r"(\w{1,40}://[^\s:@/]{0,255}):\S{0,1024}@")
+"""Up to the last ``@``: a password may hold ``@``, ``/`` and ``:`` by mistake.
+
+Every repetition here has an end, so that a long text takes no longer than its length.
+"""
 _PAIR: Final = re.compile(
-    r"\b(\w*(?:password|passwd|passphrase|passcode|pwd|secret|token))(\s*=\s*)"
-    r"('[^']*'|\"[^\"]*\"|[^;&\s]+)",
+    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token))(\s{0,9}=\s{0,9})"
+    r"('[^']{0,1024}'|\"[^\"]{0,1024}\"|[^;&\s]+)",
     re.IGNORECASE,
 )
 _LARGEST_FILE_BYTES: Final = 64 * 1024
