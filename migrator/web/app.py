@@ -6,7 +6,6 @@ are public: docs/control.md.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -16,11 +15,12 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from migrator.web.bodies import kind_of, read_body
 from migrator.web.commands import Order, parse_order
 from migrator.web.documents import (
     answer_document,
@@ -29,16 +29,18 @@ from migrator.web.documents import (
     ready_document,
     snapshot_document,
 )
-from migrator.web.guard import Asked, Door, refusal
+from migrator.web.guard import OPEN_PATHS, Asked, Door, Refusal, refusal
 from migrator.web.metrics import CONTENT_TYPE, Instruments, scrape
 from migrator.web.orders import NoAnswerError, NotBegunError, Orders
+from migrator.web.page import StatusPage
 from migrator.web.panel import Panel
+from migrator.web.tries import Tries
 
 _log = logging.getLogger(__name__)
 
-LARGEST_BODY_BYTES: Final = 8 * 1024
-BODY_PATIENCE_S: Final = 5.0
-"""Within this the whole body of a request must be there."""
+WRONG_TOKENS: Final = 30
+WRONG_SPAN_S: Final = 30.0
+"""An address that gave so many wrong tokens within that time is not listened to for a while."""
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -63,6 +65,8 @@ class Desk:
 def new_app(desk: Desk, door: Door) -> Starlette:
     """Return the application that serves *desk* at *door*."""
     routes = _Routes(desk, door)
+    # whoever may open the socket has a command line; the page is for browsers
+    page = [] if door.is_socket else StatusPage(desk.panel, desk.orders, door).routes()
     app = Starlette(
         routes=[
             Route("/live", routes.live, methods=["GET"]),
@@ -70,6 +74,7 @@ def new_app(desk: Desk, door: Door) -> Starlette:
             Route("/metrics", routes.metrics, methods=["GET"]),
             Route("/status", routes.status, methods=["GET"]),
             Route("/control", routes.control, methods=["POST"]),
+            *page,
         ],
         middleware=[Middleware(_Headers), Middleware(_Guard, door=door)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
@@ -117,10 +122,9 @@ class _Routes:
 
 
 async def _order(request: Request) -> Order:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _JSON:
+    if kind_of(request) != _JSON:
         raise HTTPException(415, f"the body must be {_JSON}")
-    body = await _body(request)
+    body = await read_body(request)
     try:
         return parse_order(json.loads(body))
     except RecursionError as exc:
@@ -128,27 +132,6 @@ async def _order(request: Request) -> Order:
     except ValueError as exc:
         text = "the body is no JSON" if isinstance(exc, json.JSONDecodeError) else str(exc)
         raise HTTPException(400, text) from exc
-
-
-async def _body(request: Request) -> bytes:
-    """Return the body, of which no more is kept than may be."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_PATIENCE_S):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > LARGEST_BODY_BYTES:
-                    raise _closing(413, f"the body has more than {LARGEST_BODY_BYTES} bytes")
-    except TimeoutError as exc:
-        raise _closing(408, f"the body did not come within {BODY_PATIENCE_S:g} s") from exc
-    except ClientDisconnect as exc:
-        raise _closing(400, "the body ended early") from exc
-    return bytes(body)
-
-
-def _closing(status: int, text: str) -> HTTPException:
-    """Return an error after which the connection ends, because the rest of a body is not read."""
-    return HTTPException(status, text, headers={"connection": "close"})
 
 
 def _who(order: Order, request: Request, door: Door) -> str:
@@ -164,6 +147,7 @@ class _Guard:
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
         self._door = door
+        self._tries = Tries(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -175,7 +159,7 @@ class _Guard:
             headers=request.headers,
             peer=request.client.host if request.client else "",
         )
-        refused = refusal(asked, self._door)
+        refused = self._refusal(asked)
         if refused is None:
             await self._app(scope, receive, send)
             return
@@ -183,6 +167,15 @@ class _Guard:
         # a body that is not read must not be taken for the next request
         answer = _error(refused.status, refused.text, {**headers, "connection": "close"})
         await answer(scope, receive, send)
+
+    def _refusal(self, asked: Asked) -> Refusal | None:
+        has_token = "authorization" in asked.headers and not self._door.is_socket
+        if has_token and asked.path not in OPEN_PATHS and self._tries.wait_s(asked.peer) > 0:
+            return Refusal(429, "too many wrong tokens from your address; try again later")
+        refused = refusal(asked, self._door)
+        if has_token and refused is not None and refused.status == 401:
+            self._tries.note_wrong(asked.peer)
+        return refused
 
 
 class _Headers:

@@ -60,17 +60,34 @@ def refusal(asked: Asked, door: Door) -> Refusal | None:
         return Refusal(403, "this address is for this machine only; ask by localhost or its IP")
     if _is_foreign(asked):
         return Refusal(403, "a page of another origin may not do this")
+    if is_page(asked.path):
+        return None  # it has a login of its own
     if asked.path in OPEN_PATHS and asked.method in _HARMLESS and is_loopback(asked.peer):
         return None
     if door.token is None:
         return Refusal(
             403,
-            "only /live, /ready and /metrics are served here: no token is set; set web.token_file, "
-            "or use the control socket",
+            "only the page, /live, /ready and /metrics are served here: no token is set; set "
+            "web.token_file, or use the control socket",
         )
     if not _has_token(asked, door.token):
         return Refusal(401, "give the token of web.token as Authorization: Bearer …")
     return None
+
+
+def is_page(path: str) -> bool:
+    """Return whether *path* belongs to the status page."""
+    return path == "/" or path.startswith("/page/")
+
+
+def is_same_origin(headers: Mapping[str, str]) -> bool:
+    """Return whether a browser says that a page from here sends this; if it says nothing, no."""
+    origin = headers.get("origin", "")
+    try:
+        is_ours = bool(origin) and urlsplit(origin).netloc == headers.get("host", "")
+    except ValueError:
+        return False
+    return is_ours and headers.get("sec-fetch-site", "same-origin") == "same-origin"
 
 
 def _host(asked: Asked) -> str:
@@ -85,7 +102,10 @@ def _is_foreign(asked: Asked) -> bool:
     origin = asked.headers.get("origin")
     if origin is None or asked.method in _HARMLESS:
         return False
-    return urlsplit(origin).netloc != asked.headers.get("host", "")
+    try:
+        return urlsplit(origin).netloc != asked.headers.get("host", "")
+    except ValueError:
+        return True
 
 
 def _has_token(asked: Asked, token: str) -> bool:

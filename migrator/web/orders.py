@@ -13,7 +13,9 @@ from contextlib import suppress
 from typing import Final, TypeVar, cast
 
 from migrator.domain.control import Answer, Command
+from migrator.domain.report import QuarantineFilter
 from migrator.web.panel import Panel
+from migrator.web.snapshot import QuarantinePage
 
 _T = TypeVar("_T")
 
@@ -30,13 +32,13 @@ class NoAnswerError(Exception):
 
 
 class Orders:
-    """Hands commands to a panel."""
+    """Hands commands to a panel, and asks it what may take a while."""
 
     def __init__(self, panel: Panel, *, patience_s: float = PATIENCE_S) -> None:
         """Nothing is asked yet."""
         self._panel = panel
-        self._patience_s = patience_s
-        self._turn = asyncio.Lock()
+        self._commands = _Turns(name="web-command", patience_s=patience_s)
+        self._looks = _Turns(name="web-look", patience_s=patience_s)
 
     async def execute(self, command: Command, *, who: str) -> Answer:
         """Return what came of *command*.
@@ -45,20 +47,41 @@ class Orders:
             NotBegunError: It was not given to the daemon.
             NoAnswerError: It was, and nobody knows yet.
         """
+        return await self._commands.call(lambda: self._panel.execute(command, who=who))
+
+    async def quarantine(
+        self, which: QuarantineFilter, *, after: int, limit: int
+    ) -> QuarantinePage:
+        """Return a page of rows in quarantine; no command waits for it."""
+        try:
+            return await self._looks.call(
+                lambda: self._panel.quarantine(which, after=after, limit=limit)
+            )
+        except (NotBegunError, NoAnswerError):
+            return QuarantinePage(trouble="the ledger did not answer in time; try again")
+
+
+class _Turns:
+    """Calls that may take a while, one at a time, each in a thread of its own."""
+
+    def __init__(self, *, name: str, patience_s: float) -> None:
+        self._name = name
+        self._patience_s = patience_s
+        self._turn = asyncio.Lock()
+
+    async def call(self, do: Callable[[], _T]) -> _T:
         try:
             await asyncio.wait_for(self._turn.acquire(), self._patience_s)
         except TimeoutError as exc:
             raise NotBegunError from exc
-        work = asyncio.ensure_future(
-            _in_thread(lambda: self._panel.execute(command, who=who), name="web-command")
-        )
+        work = asyncio.ensure_future(_in_thread(do, name=self._name))
         work.add_done_callback(self._over)  # not before: the next waits even when we do not
         done, _ = await asyncio.wait({work}, timeout=self._patience_s)
         if not done:
             raise NoAnswerError
         return work.result()
 
-    def _over(self, work: asyncio.Future[Answer]) -> None:
+    def _over(self, work: asyncio.Future[_T]) -> None:
         self._turn.release()
         if not work.cancelled():
             work.exception()  # whoever still waits sees it; asyncio need not complain

@@ -25,7 +25,7 @@ from migrator.domain.control import Liveness, Pause, Readiness
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import ConfigError, MigratorError
 from migrator.web import app as web_app
-from migrator.web import serving
+from migrator.web import bodies, serving
 from migrator.web.metrics import Instruments
 from migrator.web.orders import Orders
 from migrator.web.serving import Served, WebPlan, serve
@@ -177,7 +177,7 @@ def test_metrics_are_those_of_this_moment(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    ["/nothing", "/", "/static/app.js", "/docs", "/openapi.json", "/status/", "/../etc/passwd"],
+    ["/nothing", "/page", "/static/app.js", "/docs", "/openapi.json", "/status/", "/../etc/passwd"],
 )
 def test_there_is_nothing_else(site: Site, asked: str) -> None:
     """No files, no folders, no other spelling; without the token not even that is told."""
@@ -211,7 +211,7 @@ def test_a_wrong_method_is_refused(site: Site, method: str, asked: str, allowed:
         (b"[" * 8000, "application/json", 400),
         (b'{"command": "drain", "at": 5}', "application/json", 400),
         (b'{"command": "NaN"}', "application/json; charset=utf-8", 400),
-        (b'"' + b"x" * web_app.LARGEST_BODY_BYTES + b'"', "application/json", 413),
+        (b'"' + b"x" * bodies.LARGEST_BODY_BYTES + b'"', "application/json", 413),
     ],
 )
 def test_a_body_that_is_no_command_is_refused(
@@ -237,7 +237,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that hangs is told and closed."""
-    monkeypatch.setattr(web_app, "BODY_PATIENCE_S", 0.1)
+    monkeypatch.setattr(bodies, "BODY_PATIENCE_S", 0.1)
     request = (
         "POST /control HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {TOKEN}\r\ncontent-length: 20\r\n\r\n{{"

@@ -60,7 +60,7 @@ def test_health_and_metrics_need_no_token_on_this_machine(path: str) -> None:
     assert status(REMOTE, path, peer="192.0.2.7", authorization=f"Bearer {TOKEN}") == 200
 
 
-@pytest.mark.parametrize("path", ["/status", "/control", "/", "/nothing", "/live/", "//metrics"])
+@pytest.mark.parametrize("path", ["/status", "/control", "/page", "/x", "/live/", "//metrics"])
 def test_without_a_token_nothing_else_is_served(path: str) -> None:
     """Nor with an empty one."""
     door = Door(is_socket=False)

@@ -1,0 +1,329 @@
+"""The status page on a real server, asked as a browser without script would."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import httpx
+import pytest
+
+from migrator.domain.control import Pause, Resume, Retry
+from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.web import app as web_app
+from migrator.web.metrics import Instruments
+from migrator.web.page import routes, session
+from migrator.web.serving import WebPlan, serve
+from tests.support.moving import BILLING, SALES, MovingPanel
+from tests.support.panel import MemoryPanel
+
+TOKEN = "correct horse battery"
+
+
+@dataclass(slots=True)
+class Visitor:
+    """A browser, as far as forms and cookies go."""
+
+    base: str
+    client: httpx.Client
+    panel: MovingPanel
+
+    def get(self, path: str) -> httpx.Response:
+        """Follow a link."""
+        return self.client.get(path)
+
+    def post(self, path: str, data: dict[str, str], **headers: str) -> httpx.Response:
+        """Send a form, as a page from here would; with *headers* instead where they are given."""
+        return self.client.post(path, data=data, headers={"origin": self.base, **headers})
+
+    def log_in(self, token: str = TOKEN, **headers: str) -> httpx.Response:
+        """Fill in the login form."""
+        return self.post("/page/login", {"token": token, "name": "alice"}, **headers)
+
+    def secret(self) -> str:
+        """Return what the forms of the page carry."""
+        found = re.search(r'name="csrf" value="([^"]+)"', self.get("/").text)
+        assert found is not None
+        return found[1]
+
+
+@pytest.fixture
+def visitor() -> Iterator[Visitor]:
+    """Somebody who is not logged in."""
+    panel, plan = MovingPanel(), WebPlan(listen=("127.0.0.1", 0), token=TOKEN)
+    with serve(panel, plan, Instruments()) as served:
+        assert served.address is not None
+        base = "http://{}:{}".format(*served.address)
+        with httpx.Client(base_url=base, trust_env=False) as client:
+            yield Visitor(base, client, panel)
+
+
+@pytest.fixture
+def alice(visitor: Visitor) -> Visitor:
+    """The same, logged in."""
+    assert visitor.log_in().status_code == 303
+    return visitor
+
+
+def text_of(answer: httpx.Response) -> str:
+    """Return what people read of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.text)).split())
+
+
+# ── looking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_whoever_is_on_this_machine_may_look(visitor: Visitor) -> None:
+    """Without a login there is nothing to press, and no row is shown."""
+    found = visitor.get("/")
+    assert found.status_code == 200
+    for told in ("Running", "Sales.Orders", "Set aside", "The delay levels", "Log in"):
+        assert told in text_of(found)
+    assert "<form" not in found.text
+    assert "<form" not in visitor.get("/page/live").text
+    rows = visitor.get("/page/quarantine")
+    assert (rows.status_code, rows.headers["location"]) == (303, "/page/login")
+
+
+def test_pages_have_a_policy_and_say_of_which_origin_their_forms_are(visitor: Visitor) -> None:
+    """Everything comes from here; nothing else may run, and nobody may frame it."""
+    for path in ("/", "/page/live", "/page/login"):
+        headers = visitor.get(path).headers
+        assert headers["content-security-policy"] == (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+            "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        )
+        assert headers["referrer-policy"] == "same-origin"
+        assert (headers["x-frame-options"], headers["cache-control"]) == ("DENY", "no-store")
+    for path, kind in (("style.css", "text/css"), ("script.js", "text/javascript")):
+        assert visitor.get(f"/page/{path}").headers["content-type"].startswith(kind)
+    assert visitor.get("/page/icon.svg").headers["content-type"].startswith("image/svg+xml")
+
+
+def test_there_is_nothing_but_the_page(visitor: Visitor) -> None:
+    """No folder is served, and JSON still wants its token."""
+    for path in ("/page/", "/page/layout.html", "/page/..%2frouting.py", "/page/static/script.js"):
+        assert visitor.get(path).status_code == 404
+    assert visitor.get("/status").status_code == 401
+
+
+def test_from_elsewhere_even_looking_needs_the_login() -> None:
+    """When others can reach it, whoever comes has to give the token first."""
+    everywhere = ("0.0.0.0", 0)  # noqa: S104 - to be reached by others
+    plan = WebPlan(listen=everywhere, token=TOKEN)
+    with serve(MemoryPanel(), plan, Instruments()) as served:
+        assert served.address is not None
+        base = f"http://127.0.0.1:{served.address[1]}"
+        with httpx.Client(base_url=base, trust_env=False) as client:
+            found = client.get("/")
+            assert (found.status_code, found.headers["location"]) == (303, "/page/login")
+            assert client.get("/page/live").status_code == 401
+            client.post("/page/login", data={"token": TOKEN}, headers={"origin": base})
+            assert client.get("/").status_code == 200
+            assert client.get("/page/live").status_code == 200
+
+
+def test_without_a_token_there_is_no_login() -> None:
+    """The page says what to set; whatever is sent, nothing is done."""
+    panel = MemoryPanel()
+    with serve(panel, WebPlan(listen=("127.0.0.1", 0)), Instruments()) as served:
+        assert served.address is not None
+        base = "http://{}:{}".format(*served.address)
+        with httpx.Client(base_url=base, trust_env=False, headers={"origin": base}) as client:
+            assert "web.token_file" in client.get("/").text
+            assert client.get("/page/login").status_code == 403
+            for token in ("", "None", TOKEN):
+                assert client.post("/page/login", data={"token": token}).status_code == 401
+            assert client.post("/page/pause", data={"csrf": ""}).status_code == 401
+    assert not panel.told
+
+
+# ── logging in ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_token_gives_a_cookie_that_no_script_sees(visitor: Visitor) -> None:
+    """It goes to our own pages only, has nothing of the token, and ends by itself."""
+    found = visitor.log_in()
+    cookie = found.headers["set-cookie"].lower()
+    for part in ("httponly", "samesite=strict", "path=/", f"max-age={session.LIFE_S}"):
+        assert part in cookie
+    assert "secure" not in cookie
+    assert TOKEN not in found.headers["set-cookie"]
+    assert "alice" in text_of(visitor.get("/"))
+
+
+def test_a_wrong_token_is_refused_and_not_many_times(
+    visitor: Visitor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the right one is not looked at either, until the time is over."""
+    caplog.set_level(logging.INFO)
+    wrong = visitor.log_in("correct horse batter")
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+    assert "This is not the token." in text_of(wrong)
+    for _ in range(routes.WRONG_TOKENS - 1):
+        assert visitor.log_in("another secret thing").status_code == 401
+    late = visitor.log_in()
+    assert late.status_code == 429
+    assert 0 < int(late.headers["retry-after"]) <= routes.WRONG_SPAN_S
+    assert "<form" not in visitor.get("/").text
+    lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
+    assert lines.count("web_login_refused") == routes.WRONG_TOKENS
+    assert TOKEN not in lines
+    assert "another secret thing" not in lines
+
+
+def test_wrong_bearer_tokens_are_counted_as_well(visitor: Visitor) -> None:
+    """So the page's limit cannot be gone round; monitoring and the page go on."""
+    wrong = {"authorization": "Bearer another secret thing"}
+    for _ in range(web_app.WRONG_TOKENS):
+        assert visitor.client.get("/status", headers=wrong).status_code == 401
+    right = {"authorization": f"Bearer {TOKEN}"}
+    assert visitor.client.get("/status", headers=right).status_code == 429
+    assert visitor.client.get("/metrics", headers=right).status_code == 200
+    assert visitor.log_in().status_code == 303
+
+
+def test_logging_out_ends_the_session_here(alice: Visitor) -> None:
+    """A cookie that somebody kept is worth nothing afterwards."""
+    kept, secret = dict(alice.client.cookies), alice.secret()
+    assert alice.post("/page/logout", {"csrf": secret}).status_code == 303
+    alice.client.cookies.update(kept)
+    assert "<form" not in alice.get("/").text
+    assert alice.post("/page/pause", {"csrf": secret}).status_code == 401
+
+
+# ── acting ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pause_and_resume_without_script(alice: Visitor) -> None:
+    """A form is sent, and the next page tells once what came of it."""
+    form = {"csrf": alice.secret(), "endpoint": SALES, "reason": "index rebuild"}
+    found = alice.post("/page/pause", form)
+    assert (found.status_code, found.headers["location"]) == (303, "/")
+    assert "Done: Sales.Orders is paused" in text_of(alice.get("/"))
+    assert "Done:" not in text_of(alice.get("/"))
+    alice.post("/page/pause", {"csrf": alice.secret(), "endpoint": "", "reason": " "})
+    alice.post("/page/resume", {"csrf": alice.secret()})
+    assert [command for command, _ in alice.panel.told] == [
+        Pause(endpoint=SALES, reason="index rebuild"),
+        Pause(endpoint=None, reason="no reason was given"),
+        Resume(endpoint=None),
+    ]
+    assert {who for _, who in alice.panel.told} == {"alice, status page from 127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://[::1"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"content-type": "text/plain"}, 415),
+    ],
+)
+def test_nothing_is_done_for_another_site(
+    alice: Visitor, headers: dict[str, str], status: int
+) -> None:
+    """Even with the cookie and the secret."""
+    secret = alice.secret()
+    for path in ("/page/pause", "/page/resume", "/page/retry", "/page/logout", "/page/login"):
+        form = {"csrf": secret, "token": TOKEN}
+        assert alice.post(path, form, **headers).status_code == status
+    assert not alice.panel.told
+    assert alice.secret() == secret
+
+
+def test_a_form_of_no_page_is_refused(alice: Visitor) -> None:
+    """Its origin is not known."""
+    found = alice.client.post("/page/pause", data={"csrf": alice.secret()})
+    assert (found.status_code, bool(alice.panel.told)) == (403, False)
+
+
+def test_a_form_without_the_secret_is_refused(alice: Visitor) -> None:
+    """The page says so, and nothing was done."""
+    wrong = [{"reason": "x"}, *({"csrf": guess} for guess in ("", "guess", "größer"))]
+    paths = ("/page/pause", "/page/resume", "/page/retry", "/page/logout")
+    for path, form in product(paths, wrong):
+        found = alice.post(path, form)
+        assert found.status_code == 403
+        assert "nothing was done" in text_of(found)
+    assert not alice.panel.told
+    assert "<form" in alice.get("/").text
+
+
+def test_the_secret_of_another_session_is_refused(alice: Visitor) -> None:
+    """Also when both are the same person's."""
+    old = alice.secret()
+    alice.client.cookies.clear()
+    alice.log_in()
+    assert alice.post("/page/pause", {"csrf": old}).status_code == 403
+    assert not alice.panel.told
+
+
+def test_what_cannot_be_understood_is_told(alice: Visitor) -> None:
+    """And nothing is done."""
+    for form, told in (
+        ({"reason": "two\nlines"}, "reason must be one line"),
+        ({"reason": "x" * 501}, "at most 500"),
+        ({"endpoint": "\x1b[2J"}, "endpoint must be one line"),
+    ):
+        found = alice.post("/page/pause", {"csrf": alice.secret(), **form})
+        assert found.status_code == 400
+        assert told in text_of(found)
+    assert not alice.panel.told
+
+
+def test_a_form_has_an_end(alice: Visitor) -> None:
+    """Neither many fields nor long ones are taken."""
+    many = {f"f{number}": "" for number in range(50)}
+    assert alice.post("/page/pause", {"csrf": alice.secret(), **many}).status_code == 400
+    long = {"csrf": alice.secret(), "reason": "x" * 9_000}
+    assert alice.post("/page/pause", long).status_code == 413
+    assert alice.post("/page/login", {"token": TOKEN, "name": "x" * 61}).status_code == 400
+    assert not alice.panel.told
+
+
+# ── the quarantine ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_are_shown_page_by_page(alice: Visitor) -> None:
+    """Each once, and those that were asked for."""
+    first = alice.get("/page/quarantine")
+    ids = re.findall(r'name="id" value="([^"]+)"', first.text)
+    assert len(ids) == routes.ROWS
+    (link,) = re.findall(r'<a href="([^"]+)">Next page', first.text)
+    second = alice.get(html.unescape(link))
+    rest = re.findall(r'name="id" value="([^"]+)"', second.text)
+    assert len(set(ids + rest)) == 62
+    assert "Next page" not in second.text
+    some = alice.get("/page/quarantine?endpoint=Billing&reason=destination-unbound")
+    assert len(re.findall(r'name="id" value', some.text)) == 3
+    assert "Try 3 rows again" in text_of(some)
+    for bad in ("reason=bad-luck", "after=x", "after=-1", "after=9999999999999999999"):
+        assert alice.get(f"/page/quarantine?{bad}").status_code == 400
+
+
+def test_rows_are_tried_again_one_or_all_that_are_shown(alice: Visitor) -> None:
+    """Afterwards the same rows are asked for, and what came of it is told."""
+    secret = alice.secret()
+    shown = {"csrf": secret, "shown_endpoint": BILLING, "shown_reason": ""}
+    found = alice.post("/page/retry", {**shown, "endpoint": BILLING, "id": "t 7"})
+    assert found.headers["location"] == "/page/quarantine?endpoint=Billing"
+    assert "Done:" in text_of(alice.get(found.headers["location"]))
+    alice.post(
+        "/page/retry", {**shown, "endpoint": BILLING, "reason": "destination-unbound", "id": ""}
+    )
+    (one, _), (several, _) = alice.panel.told
+    assert one == Retry(endpoint=BILLING, reason=None, timeout_id=TimeoutId("t 7"))
+    assert several == Retry(
+        endpoint=EndpointName("Billing"), reason="destination-unbound", timeout_id=None
+    )
