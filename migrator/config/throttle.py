@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta, tzinfo
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from migrator.config.quantities import SOME_TIME, Duration
 from migrator.config.section import Section
 from migrator.domain.windows import Window, parse_window
+
+_UTC: Final = "UTC"
 
 
 def _none_when_empty(value: object) -> object:
@@ -50,7 +52,7 @@ class Throttle(Section):
         default=(),
         description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always",
     )
-    time_zone: str = Field(default="UTC", description="time zone of the windows")
+    time_zone: str = Field(default=_UTC, description="time zone of the windows")
     touch_file: Annotated[Path | None, BeforeValidator(_none_when_empty)] = Field(
         default=None, description="while this file exists, nothing is claimed; empty: none"
     )
@@ -77,9 +79,9 @@ class Throttle(Section):
         return [parse_window(text) for text in self.windows]
 
     @property
-    def zone(self) -> ZoneInfo:
-        """The time zone of the windows."""
-        return ZoneInfo(self.time_zone)
+    def zone(self) -> tzinfo:
+        """The time zone of the windows; UTC is known on machines that know no other."""
+        return UTC if self.time_zone == _UTC else ZoneInfo(self.time_zone)
 
     @field_validator("windows")
     @classmethod
@@ -92,7 +94,8 @@ class Throttle(Section):
     @classmethod
     def _is_known(cls, value: str) -> str:
         try:
-            ZoneInfo(value)
+            if value != _UTC:
+                ZoneInfo(value)
         except (OSError, ValueError, LookupError) as exc:
             raise ValueError(
                 "must be a time zone this machine knows, such as UTC or Europe/Vienna"

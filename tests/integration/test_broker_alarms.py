@@ -15,6 +15,7 @@ from migrator.broker.addresses import parse_address
 from migrator.broker.alarms import AlarmWatch
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.facts import RabbitFacts
+from migrator.broker.grants import least_grants
 from migrator.daemon.throttles.depths import measure_destinations, measure_levels
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
@@ -76,6 +77,25 @@ def test_a_lost_connection_is_not_the_end_of_it(
         watch.look()
     assert watch.look() is None
     watch.close()
+
+
+def test_the_least_permissions_are_enough(vhost: Vhost, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that `migrator broker grants` prints."""
+    user = f"least-{vhost.name}"
+    grants = least_grants(DelaysVersion.V2, destinations=[], binds_destinations=False)
+    vhost.node.ctl("add_user", user, "secret")
+    try:
+        patterns = (grants.configure, grants.write, grants.read)
+        vhost.node.ctl("set_permissions", "-p", vhost.name, user, *patterns)
+        url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
+        watch = AlarmWatch(ConnectionSettings(address=parse_address(url)), "test")
+        assert watch.look() is None
+        assert len(names(vhost, "exchanges")) == 1
+        assert watch.look() is None
+        watch.close()
+    finally:
+        vhost.node.ctl("delete_user", user)
+    assert not [each for each in caplog.records if hasattr(each, "action")]
 
 
 def test_who_may_have_no_exchange_of_ours_hears_nothing(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime, tzinfo
 
 from migrator.daemon.throttles.base import Verdict
 from migrator.domain.windows import DAYS, Window, is_open
@@ -12,14 +11,15 @@ from migrator.domain.windows import DAYS, Window, is_open
 
 def judge_window(
     windows: Sequence[Window],
-    zone: ZoneInfo,
+    zone: tzinfo,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Verdict | None:
     """Return why nothing is moved now; None: a window is open."""
     local = now().astimezone(zone)
+    where = getattr(zone, "key", None) or local.tzname()
     if is_open(windows, local):
         return None
     allowed = ", ".join(window.text for window in windows)
     return Verdict(
-        observed=f"it is {DAYS[local.weekday()]} {local:%H:%M} {zone.key}", limit=f"only {allowed}"
+        observed=f"it is {DAYS[local.weekday()]} {local:%H:%M} {where}", limit=f"only {allowed}"
     )

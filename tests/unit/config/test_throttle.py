@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import ValidationError
@@ -35,11 +37,23 @@ def test_a_file_says_what_holds(tmp_path: Path) -> None:
     )
     given = load(file=file, environ={}).settings.throttle
     assert [window.text for window in given.open_windows] == ["22:00-06:00", "Sat-Sun 00:00-24:00"]
-    assert given.zone.key == "Europe/Vienna"
+    assert given.zone == ZoneInfo("Europe/Vienna")
     assert given.max_database_latency is not None
     assert given.max_database_latency.total_seconds() == 0.5
     environ = {"MIGRATOR_THROTTLE__WINDOWS": '["01:00-02:00"]'}
     assert load(file=file, environ=environ).settings.throttle.windows == ("01:00-02:00",)
+
+
+def test_utc_needs_no_data_about_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a small container may not have."""
+
+    def unknown(key: str) -> ZoneInfo:
+        raise LookupError(key)
+
+    monkeypatch.setattr("migrator.config.throttle.ZoneInfo", unknown)
+    assert Throttle().zone is UTC
+    with pytest.raises(ValidationError, match="time zone"):
+        Throttle(time_zone="Europe/Vienna")
 
 
 @pytest.mark.parametrize(

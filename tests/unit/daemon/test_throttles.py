@@ -226,6 +226,9 @@ def test_a_window_goes_by_its_time_zone() -> None:
     assert judge_window(windows, zone, lambda: summer) == Verdict(
         observed="it is Thu 06:30 Europe/Vienna", limit="only 22:00-06:00"
     )
+    by_utc = judge_window([parse_window("22:00-06:00")], UTC, lambda: summer.replace(hour=7))
+    assert by_utc is not None
+    assert by_utc.observed == "it is Thu 07:30 UTC"
 
 
 def test_a_file_says_no_by_being_there(tmp_path: Path) -> None:
