@@ -11,6 +11,7 @@ from migrator.broker.removal import DelaysRemoval
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, Yes, confirmed, duration, given, session_of
+from migrator.domain.levels import Kind
 from migrator.domain.removal import DelaysFound
 from migrator.errors import ExitCode, PreflightRefused
 from migrator.wiring import App
@@ -22,7 +23,7 @@ Examples:
   migrator delays delete --delays v1 --even-if-bound --yes
 
 \b
-Exit codes: 0 deleted, or nothing speaks against it; 3 refused, or a message came meanwhile;
+Exit codes: 0 deleted, or nothing speaks against it; 3 refused, also meanwhile;
   4 broker unreachable."""
 
 
@@ -45,8 +46,8 @@ def delete(
     """Delete every exchange and queue of a generation, once no message is in it.
 
     Refused while a level holds anything, something of migrator leads into it, or an endpoint is
-    bound to it. Should a message come meanwhile, everything is declared again. Needs the
-    management API. After a crash, the same command goes on.
+    bound to it. Should anything go wrong meanwhile, or a message come, everything is declared
+    again. Needs the management API. After a crash, the same command goes on.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load(given("broker.delays", delays, "--delays"))
@@ -94,7 +95,12 @@ def _document(
         "queues": len(found.queues),
         "obstacles": obstacles,
         "bound": [
-            {"source": b.source, "target": b.target, "key": b.key, "is_queue": b.target_is_queue}
+            {
+                "source": b.source,
+                "target": b.target.name,
+                "key": b.key,
+                "is_queue": b.target.kind is Kind.QUEUE,
+            }
             for b in found.bound
         ],
     }
@@ -105,10 +111,8 @@ def _show(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:
         f"delays {found.version}, {len(found.exchanges)} exchanges and {len(found.queues)} queues"
     )
     if found.bound:
-        bound = [
-            (b.target, "queue" if b.target_is_queue else "exchange", b.key) for b in found.bound
-        ]
-        write_table(("bound to the delays", "kind", "key"), bound)
+        bound = [(b.target.name, str(b.target.kind), b.key, b.source) for b in found.bound]
+        write_table(("bound to the delays", "kind", "key", "from"), bound)
     if found.is_absent:
         say(f"delays {found.version} do not exist here")
     elif deleted:

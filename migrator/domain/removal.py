@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.domain.routing import BindingSpec, DelaysVersion, Infrastructure, infrastructure
+from migrator.domain.decommission import Binding
+from migrator.domain.levels import Kind
+from migrator.domain.routing import (
+    DelaysVersion,
+    Infrastructure,
+    delivery_exchange,
+    infrastructure,
+)
 
 _NAMED: Final = 5
 """So many of a kind are named in a sentence; the rest is counted."""
@@ -30,8 +37,14 @@ class DelaysFound:
     """Exchanges of ours that lead into the levels."""
     staged: Mapping[str, int] = field(default_factory=dict)
     """Messages by staging queue of ours; they would go into the levels."""
-    bound: Sequence[BindingSpec] = ()
+    bound: Sequence[Binding] = ()
     """What others bound to the delays, endpoints above all."""
+
+    @property
+    def bound_at_levels(self) -> Sequence[Binding]:
+        """Those that nothing of NServiceBus makes, and nothing but their owner could make again."""
+        delivery = delivery_exchange(self.version)
+        return [binding for binding in self.bound if binding.source != delivery]
 
     @property
     def is_absent(self) -> bool:
@@ -60,19 +73,27 @@ class DelaysFound:
             )
         for queue, count in self.staged.items():
             yield f"{queue} holds {count} messages on their way; `migrator run --once` moves them"
-        if self.bound and not even_if_bound:
-            names = sorted({binding.target for binding in self.bound})
+        at_levels = self.bound_at_levels
+        if at_levels:
+            yield f"bound to levels by somebody else: {described(at_levels)}; unbind that first"
+        if not even_if_bound and (rest := [each for each in self.bound if each not in at_levels]):
+            names = sorted({binding.target.name for binding in rest})
             yield f"still bound to the delays: {_listed(names)}; --even-if-bound ignores that"
 
 
-def others_bindings(delays: Infrastructure, found: Sequence[BindingSpec]) -> list[BindingSpec]:
-    """Return those of *found* that are no part of *delays*."""
-    own = {_identity(binding) for binding in delays.bindings}
-    return [binding for binding in found if _identity(binding) not in own]
+def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Binding]:
+    """Return those of *found* that are no part of *delays*, which have no arguments."""
+    own = {(b.source, b.target, b.key, b.target_is_queue) for b in delays.bindings}
+    return [binding for binding in found if binding.arguments or _identity(binding) not in own]
 
 
-def _identity(binding: BindingSpec) -> tuple[str, str, str, bool]:
-    return binding.source, binding.target, binding.key, binding.target_is_queue
+def described(bindings: Iterable[Binding]) -> str:
+    """Return from where to where *bindings* lead, without their keys."""
+    return _listed(sorted({f"{each.source} → {each.target.name}" for each in bindings}))
+
+
+def _identity(binding: Binding) -> tuple[str, str, str, bool]:
+    return binding.source, binding.target.name, binding.key, binding.target.kind is Kind.QUEUE
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from migrator.broker.admin import admin_session
 from migrator.broker.levels import level_queues
@@ -16,7 +17,7 @@ from migrator.broker.removal import DelaysRemoval
 from migrator.broker.topology import create_delays, inspect_delays
 from migrator.domain.removal import DelaysFound
 from migrator.domain.routing import DelaysVersion, delivery_exchange, level_name
-from migrator.errors import PreflightRefused
+from migrator.errors import PreflightRefused, TargetError
 from tests.conftest import Vhost
 from tests.unit.broker.material import V1, V2, connection, plain_channel, wait_until
 
@@ -39,12 +40,16 @@ class Place:
         )
         create_delays(self.settings, version)
 
-    def removal(self, fault: Callable[[str], None] = lambda _step: None) -> DelaysRemoval:
+    def removal(
+        self,
+        fault: Callable[[str], None] = lambda _step: None,
+        settle: Callable[[], None] = lambda: time.sleep(0.3),
+    ) -> DelaysRemoval:
         return DelaysRemoval(
             self.settings,
             self.api,
             self.version,
-            settle=lambda: time.sleep(0.3),
+            settle=settle,
             fault=fault,
         )
 
@@ -83,13 +88,16 @@ class Place:
 @contextmanager
 def place(vhost: Vhost, version: DelaysVersion) -> Iterator[Place]:
     """Make a generation whose levels count themselves often."""
-    vhost.node.ctl("eval", TICK.format(500))  # queues take it over when they are declared
+    is_quorum = version is V2
+    if is_quorum:
+        vhost.node.ctl("eval", TICK.format(500))  # queues take it over when they are declared
     made = Place(vhost, version)
-    vhost.node.ctl("eval", TICK.format(5000))
     try:
         yield made
     finally:
         made.api.close()
+        if is_quorum:
+            vhost.node.ctl("eval", TICK.format(5000))
 
 
 def at(step: str, hit: int, then: Callable[[], None]) -> Callable[[str], None]:
@@ -105,9 +113,27 @@ def at(step: str, hit: int, then: Callable[[], None]) -> Callable[[str], None]:
     return reached
 
 
-def die() -> None:
-    """End as a kill would."""
-    raise KilledError
+def dying(step: str, hit: int) -> Callable[[str], None]:
+    """Return a fault point that ends it as a kill would: nothing is made again either."""
+    left = hit
+
+    def reached(name: str) -> None:
+        nonlocal left
+        left -= name == step
+        if left <= 0:
+            raise KilledError
+
+    return reached
+
+
+def end() -> None:
+    """End as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def slow(*values: object) -> ParameterSet:
+    """Return a case that only the long form runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 BOTH = pytest.mark.parametrize("version", [V2, pytest.param(V1, marks=pytest.mark.slow)])
@@ -136,11 +162,8 @@ def test_delays_go_when_nothing_is_in_them(vhost: Vhost, version: DelaysVersion)
         assert delays.against(even_if_bound=True) == ""
         for step, hit in (("removal.shut", 3), ("removal.dropped", 2)):
             with pytest.raises(KilledError):
-                delays.removal(at(step, hit, die)).delete(even_if_bound=True)
+                delays.removal(dying(step, hit)).delete(even_if_bound=True)
             assert delays.look().is_partly_gone
-        with pytest.raises(PreflightRefused, match="Sales was bound to it meanwhile"):
-            delays.removal().delete(even_if_bound=False)
-        assert list(delays.look().exchanges) == [delivery]
         delays.removal().delete(even_if_bound=True)
         assert delays.look().is_absent
         delays.removal().delete(even_if_bound=False)
@@ -156,10 +179,96 @@ def test_a_message_that_comes_meanwhile_brings_everything_back(
 ) -> None:
     """It stays in its level, and every exchange, queue and binding is there again."""
     with place(vhost, version) as delays:
+        delays.until_told()
         with pytest.raises(PreflightRefused, match="everything was declared again"):
             delays.removal(at(step, hit, lambda: delays.put(level))).delete(even_if_bound=False)
         assert delays.is_whole
         assert f"level-{level:02d} holds 1 messages" in delays.against()
+
+
+@pytest.mark.parametrize(
+    ("step", "hit", "comes", "raised", "told"),
+    [
+        ("removal.looked", 23, "message", PreflightRefused, "level-05 was not deleted .*not empty"),
+        slow(
+            "removal.looked", 23, "consumer", PreflightRefused, "level-05 was not deleted .*in use"
+        ),
+        slow(
+            "removal.shut", 23, "consumer", PreflightRefused, "somebody consumes nsb.delay-level-05"
+        ),
+        ("removal.shut", 3, "binding", PreflightRefused, "somebody else: nsb.delay-level-05 → Spy"),
+        slow("removal.dropped", 28, "endpoint", PreflightRefused, "something was bound to"),
+        ("removal.shut", 3, "refusal", TargetError, "ACCESS_REFUSED.* is as it was"),
+        ("removal.ended", 1, "ctrl-c", KeyboardInterrupt, "^$"),
+    ],
+)
+def test_whatever_ends_it_all_is_as_it_was(
+    vhost: Vhost, step: str, hit: int, comes: str, raised: type[BaseException], told: str
+) -> None:
+    """Entities, bindings of others among them, and what came; v1 is quicker."""
+    with place(vhost, V1) as delays, plain_channel(delays.url) as channel:
+        level, delivery = level_name(V1, 5), delivery_exchange(V1)
+        for name in ("Spy", "Sales"):
+            channel.queue_declare(name, durable=True)
+        is_bound = comes == "ctrl-c"
+        if is_bound:
+            channel.queue_bind("Sales", delivery, "#.Sales", {"x": "1"})
+
+        def come() -> None:
+            {
+                "message": lambda: delays.put(5),
+                "consumer": lambda: channel.basic_consume(level, lambda *_: None),
+                "binding": lambda: channel.queue_bind("Spy", level, "#"),
+                "endpoint": lambda: channel.queue_bind("Sales", delivery, "#.Sales"),
+                "refusal": lambda: vhost.node.set_permissions(
+                    vhost.name, "guest", configure="^nsb.delay-level-([12].|0[6789])$"
+                ),
+                "ctrl-c": end,
+            }[comes]()
+
+        with pytest.raises(raised, match=told):
+            delays.removal(at(step, hit, come)).delete(even_if_bound=is_bound)
+        assert delays.is_whole
+        if comes == "message":
+            assert "level-05 holds 1 messages" in delays.against()
+        bound = {each.target.name: each.arguments for each in delays.look().bound}
+        expected: dict[str, dict[str, object]] = {
+            "binding": {"Spy": {}},
+            "endpoint": {"Sales": {}},
+            "ctrl-c": {"Sales": {"x": "1"}},
+        }
+        assert bound == expected.get(comes, {})
+
+
+def test_the_second_look_sees_whatever_the_first_would(vhost: Vhost) -> None:
+    """Not messages alone: counts that nobody knows yet, a consumer, and ways in of ours."""
+    with place(vhost, V2) as delays, plain_channel(delays.url) as channel:
+
+        def come() -> None:
+            channel.exchange_declare("migrator.router.v2", "headers", durable=True)
+            channel.queue_bind(level_name(V2, 3), "migrator.router.v2", "")
+            channel.basic_consume(level_name(V2, 4), lambda *_: None)
+
+        with pytest.raises(PreflightRefused) as caught:
+            delays.removal(settle=come).delete(even_if_bound=False)
+        told = ("somebody consumes", "no counts of", "lead into the levels", "is as it was")
+        assert [text for text in told if text not in str(caught.value)] == []
+        assert delays.is_whole
+
+
+def test_what_cannot_be_made_again_is_told(vhost: Vhost) -> None:
+    """And who can; whatever could be made again is there."""
+    with place(vhost, V1) as delays:
+        levels = "^nsb.delay-level-([01].|2[0123456])$"  # all but level 27, which is gone by then
+
+        def forbid() -> None:
+            vhost.node.set_permissions(vhost.name, "guest", configure=levels)
+            raise KeyboardInterrupt
+
+        with pytest.raises(TargetError, match=r"level-27.*`migrator delays create` does it"):
+            delays.removal(at("removal.dropped", 3, forbid)).delete(even_if_bound=False)
+        found = delays.look()
+        assert (len(found.exchanges), len(found.queues)) == (28, 27)
 
 
 @pytest.mark.slow

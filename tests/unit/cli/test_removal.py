@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from migrator.broker.removal import DelaysRemoval
+from migrator.domain.decommission import Binding, exchange_entity
 from migrator.domain.removal import DelaysFound
-from migrator.domain.routing import BindingSpec, DelaysVersion, infrastructure
+from migrator.domain.routing import DelaysVersion, infrastructure
 from migrator.errors import PreflightRefused
 from tests.unit.cli.conftest import Program
 
@@ -16,9 +17,7 @@ EMPTY = DelaysFound(
     exchanges=WHOLE.exchanges,
     queues=[queue.name for queue in WHOLE.queues],
 )
-SALES = BindingSpec(
-    source="nsb.delay-delivery", target="Sales", key="#.Sales", target_is_queue=False
-)
+SALES = Binding(source="nsb.delay-delivery", target=exchange_entity("Sales"), key="#.Sales")
 URLS = ("--broker-url", "amqp://a:b@broker-1", "--management-url", "http://broker-1:15672")
 DELETE = (*URLS, "delays", "delete", "--delays", "v1")
 
@@ -72,7 +71,8 @@ def test_whatever_speaks_against_it_is_told(
     assert "#.Sales" in ended.out
     assert not found["now"].is_absent
     document = program(*DELETE, "--dry-run", "--even-if-bound", "--json").document
-    assert (document["obstacles"], len(document["bound"])) == ([], 1)
+    bound = {"source": "nsb.delay-delivery", "target": "Sales", "key": "#.Sales", "is_queue": False}
+    assert (document["obstacles"], document["bound"]) == ([], [bound])
     program(*DELETE, "--yes", "--even-if-bound")
     assert found["now"].is_absent
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from migrator.domain.decommission import Binding, exchange_entity, queue_entity
 from migrator.domain.removal import DelaysFound, others_bindings
-from migrator.domain.routing import BindingSpec, DelaysVersion, infrastructure
+from migrator.domain.routing import DelaysVersion, infrastructure
 
 V2 = infrastructure(DelaysVersion.V2)
 WHOLE = DelaysFound(
@@ -13,6 +16,8 @@ WHOLE = DelaysFound(
     exchanges=V2.exchanges,
     queues=[queue.name for queue in V2.queues],
 )
+DELIVERY, LEVEL = V2.exchanges[0], "nsb.v2.delay-level-07"
+SALES = Binding(source=DELIVERY, target=queue_entity("Sales"), key="#.Sales")
 
 
 def test_nothing_speaks_against_empty_delays() -> None:
@@ -26,7 +31,6 @@ def test_nothing_speaks_against_empty_delays() -> None:
 
 def test_each_obstacle_is_a_sentence() -> None:
     """Names are listed up to five of a kind."""
-    sales = BindingSpec(source="x", target="Sales", key="#.Sales", target_is_queue=True)
     found = replace(
         WHOLE,
         waiting={"nsb.v2.delay-level-07": 3},
@@ -34,7 +38,7 @@ def test_each_obstacle_is_a_sentence() -> None:
         untold=["nsb.v2.delay-level-09"],
         feeders=[f"migrator.entry.v2.{n:02d}" for n in range(28)],
         staged={"migrator.staging.a.0": 2},
-        bound=[sales],
+        bound=[SALES],
     )
     told = list(found.obstacles(even_if_bound=False))
     assert len(told) == 6
@@ -45,6 +49,35 @@ def test_each_obstacle_is_a_sentence() -> None:
 
 
 def test_bindings_of_others_are_told_from_the_delays_own() -> None:
-    """By source, target, key and kind."""
-    sales = BindingSpec(source=V2.exchanges[0], target="Sales", key="#.Sales", target_is_queue=True)
-    assert others_bindings(V2, [*V2.bindings, sales]) == [sales]
+    """By source, target, key, kind and arguments."""
+    own = [
+        Binding(
+            source=each.source,
+            target=(queue_entity if each.target_is_queue else exchange_entity)(each.target),
+            key=each.key,
+        )
+        for each in V2.bindings
+    ]
+    odd = [
+        replace(own[0], key="#"),
+        replace(own[0], arguments={"x": 1}),
+        replace(own[0], target=exchange_entity(own[0].target.name)),
+    ]
+    assert others_bindings(V2, [*own, SALES, *odd]) == [SALES, *odd]
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        Binding(source=LEVEL, target=queue_entity("spy"), key="#"),
+        Binding(source="amq.topic", target=exchange_entity(LEVEL), key="#"),
+        Binding(source="amq.topic", target=exchange_entity(DELIVERY), key="#"),
+    ],
+    ids=str,
+)
+def test_what_somebody_bound_to_a_level_cannot_be_ignored(binding: Binding) -> None:
+    """Out of it or into it: whoever bound it is the only one who could do so again."""
+    found = replace(WHOLE, bound=[SALES, binding])
+    (told,) = found.obstacles(even_if_bound=True)
+    assert f"{binding.source} → {binding.target.name}; unbind that first" in told
+    assert len(list(found.obstacles(even_if_bound=False))) == 2
