@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TextIO
 
 import typer
 
@@ -14,7 +14,15 @@ from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import Json, Yes, confirmed, duration, session_of
 from migrator.daemon.decommissioning import alone
 from migrator.daemon.owner import current_owner, is_surely_dead
-from migrator.domain.decommission import Binding, Entity, Kept, Plan, Refusal, Wishes
+from migrator.domain.decommission import (
+    Binding,
+    Entity,
+    Kept,
+    Plan,
+    Refusal,
+    Wishes,
+    still_whole,
+)
 from migrator.domain.decommission_record import bindings_record
 from migrator.domain.decommission_refusals import HOW_TO_DISABLE
 from migrator.engine.decommission import Outcome, Subject
@@ -99,10 +107,13 @@ def decommission(
         report = _planned(wiring, subject, wishes, is_dry=dry_run)
         if not dry_run and (not report.refusals or report.bind_again):
             if not yes:
-                _show(report)
+                _show(report, stream=sys.stderr)  # what is asked about is talk
                 _ask(endpoint)
             report = _carried_out(app, wiring, report, owner=owner, wait_s=wait_s)
-    _show(report, as_json=session.wants_json)
+    if session.wants_json:
+        write_json("decommission", _document(report))
+    else:
+        _show(report)
     if report.refusals:
         raise typer.Exit(ExitCode.PREFLIGHT_REFUSED)
 
@@ -121,7 +132,7 @@ def _planned(
         unbind=plan.unbind if is_announced else (),
         delete=plan.delete if is_announced else (),
         keep=plan.keep,
-        bind_again=plan.bind_again if plan.refusals else (),
+        bind_again=still_whole(plan.bind_again, () if plan.refusals else plan.delete),
         notes=plan.notes,
     )
 
@@ -158,18 +169,16 @@ def _ask(endpoint: str) -> None:
 # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _show(report: _Report, *, as_json: bool = False) -> None:
-    if as_json:
-        write_json("decommission", _document(report))
-        return
+def _show(report: _Report, *, stream: TextIO | None = None) -> None:
     rows = [("unbind", _binding(each), "") for each in report.unbind]
     rows += [("delete", f"{each.kind} {each.name}", "") for each in report.delete]
     rows += [("keep", f"{each.entity.kind} {each.entity.name}", each.why) for each in report.keep]
     rows += [("bind again", _binding(each), "") for each in report.bind_again]
     if rows:
-        write_table(["", "what", "why"], rows)
+        write_table(["", "what", "why"], rows, stream=stream)
+    tell = write_text if stream is None else say
     for statement in report.sql:
-        write_text(f"-- {_fate(report, statement)}\n{statement.sql};")
+        tell(f"-- {_fate(report, statement)}\n{statement.sql};")
     for note in report.notes:
         say(f"note: {note}")
     for refusal in report.refusals:

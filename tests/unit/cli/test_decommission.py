@@ -8,11 +8,15 @@ from datetime import timedelta
 import pytest
 
 from migrator.cli import decommission
+from migrator.cli.decommission import _Report as Report
 from migrator.cli.opening import opened
 from migrator.config import load
 from migrator.daemon.decommissioning import alone
+from migrator.domain.decommission import queue_entity
 from migrator.domain.timeouts import RECALL_LANE, Lane
+from migrator.engine.decommission import Subject
 from migrator.errors import ConfigError, PreflightRefused
+from migrator.ports.decommission import Statement
 from migrator.wiring.dispatchers import DispatcherWiring
 from tests.unit.cli.conftest import Program
 
@@ -65,6 +69,39 @@ def test_on_a_terminal_the_name_has_to_be_typed(
     with pytest.raises(ConfigError, match="nothing was changed"):
         decommission._ask("Sales")
     assert "DisableTimeoutManager()" in capsys.readouterr().err
+
+
+def test_what_is_asked_about_is_no_data(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --json, stdout has one document, also on a terminal without --yes."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def planned(_wiring: object, subject: Subject, *_: object, **_more: object) -> Report:
+        return Report(
+            subject=subject,
+            is_dry=False,
+            wants_drop=False,
+            sql=[Statement(purpose="archive", sql="ALTER TABLE x")],
+            refusals=(),
+            unbind=(),
+            delete=[queue_entity("Sales.Timeouts")],
+            keep=(),
+            bind_again=(),
+        )
+
+    def carried_out(_app: object, _wiring: object, report: Report, **_: object) -> Report:
+        return report
+
+    program.seeded(count=1)
+    monkeypatch.setattr(decommission, "_planned", planned)
+    monkeypatch.setattr(decommission, "_carried_out", carried_out)
+    monkeypatch.setattr("sys.stdin", Terminal("Sales\n"))
+    ended = program("decommission", "--endpoint", "Sales", "--json")
+    assert [each["name"] for each in ended.document["delete"]] == ["Sales.Timeouts"]
+    assert "delete  queue Sales.Timeouts" in ended.err
+    assert "ALTER TABLE x;" in ended.err
 
 
 def test_nobody_else_begins_meanwhile(program: Program) -> None:
