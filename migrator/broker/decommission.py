@@ -1,7 +1,8 @@
 """Entities that are to go: what there is of them, and cutting, binding and deleting them.
 
 Rules of this file: only what the management API tells counts as known; what AMQP tells is newer,
-so ready messages and consumers come from there; a queue is deleted empty or not at all.
+so ready messages, consumers and whether a queue is there at all come from there; a queue is
+deleted empty or not at all.
 """
 
 from __future__ import annotations
@@ -69,11 +70,13 @@ class RabbitDecommission:
         """Return what there is now; see ``ports.decommission.DecommissionBroker``."""
         if self._management is None:
             return None
-        found = self._find(self._management, satellite_names(queue))
+        names = satellite_names(queue)
+        found = self._find(self._management, names)
+        told = {state.name: state for state in found.satellites}
         with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
             return BrokerLook(
-                satellites=_looks(admin, found.satellites),
-                satellite_exchanges=[n for n in satellite_names(queue) if admin.has_exchange(n)],
+                satellites=_looks(admin, [told.get(name, _untold(name)) for name in names]),
+                satellite_exchanges=[name for name in names if admin.has_exchange(name)],
                 retries=_looks(admin, found.retries),
                 own=OwnLook(
                     queues=_looks(admin, found.lanes),
@@ -130,12 +133,15 @@ class RabbitHands:
         with suppress(EntityAbsent):
             cut(binding.source, binding.target.name, binding.key, _arguments(binding))
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding) -> bool:
         """Make *binding*; see ``ports.decommission.Hands``."""
         is_queue = binding.target.kind is Kind.QUEUE
         make = self._admin.bind_queue if is_queue else self._admin.bind_exchange
-        with suppress(EntityAbsent):
+        try:
             make(binding.source, binding.target.name, binding.key, _arguments(binding))
+        except EntityAbsent:
+            return False
+        return True
 
     def delete(self, entity: Entity) -> str | None:
         """Delete *entity* or say why not; see ``ports.decommission.Hands``."""
@@ -152,7 +158,8 @@ class RabbitHands:
     def _delete_queue(self, name: str) -> str | None:
         state = self._management.queue(name) if self._management else None
         if state is None:
-            return None
+            is_gone = _look_at(self._admin, _untold(name)) is None
+            return None if is_gone else "the management API does not know it"
         look = _look_at(self._admin, state)
         if look is None:
             return None
@@ -167,6 +174,11 @@ def _leads_to(state: QueueState, names: Collection[object]) -> bool:
     """Return whether it is a retry queue of one of *names*; a long name is cut, this is not."""
     target = state.arguments.get("x-dead-letter-routing-key")
     return state.name.startswith(_RETRY) and target in names
+
+
+def _untold(name: str) -> QueueState:
+    """Return a queue that the management API does not know; it may be there all the same."""
+    return QueueState(name=name, kind="", is_told=False)
 
 
 def _looks(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueLook]:

@@ -11,12 +11,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from migrator.domain.delays import BITS
 from migrator.domain.levels import Kind
-from migrator.domain.routing import DelaysVersion, delivery_exchange
+from migrator.domain.routing import (
+    DelaysVersion,
+    delivery_binding_key,
+    delivery_exchange,
+    level_name,
+)
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
 from migrator.domain.timeouts import BatchId, EndpointName, QueueName
 
 _DELIVERY = frozenset(delivery_exchange(version) for version in DelaysVersion)
+LEVEL_QUEUES = frozenset(
+    level_name(version, level) for version in DelaysVersion for level in range(BITS)
+)
+"""Of both generations, whether they are there or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +243,20 @@ def unexpected_bindings(queue: QueueName, look: BrokerLook) -> Iterator[Binding]
     of_satellites = {queue_entity(name) for name in names} | {exchange_entity(n) for n in names}
     retries = {queue_entity(each.name) for each in look.retries}
     for each in look.bindings:
-        if any(each.touches(retry) for retry in retries):
+        if any(each.touches(retry) for retry in retries) or (
+            any(each.touches(entity) for entity in of_satellites) and not _is_usual(each)
+        ):
             yield each
-        elif any(each.touches(entity) for entity in of_satellites):
-            is_usual = each.source in {*_DELIVERY, each.target.name} and not each.arguments
-            if not is_usual:
-                yield each
+
+
+def _is_usual(binding: Binding) -> bool:
+    """Return whether an installer makes it: source, key and, for the fanout, the target's kind."""
+    name, is_queue = binding.target.name, binding.target.kind is Kind.QUEUE
+    if binding.arguments:
+        return False
+    if binding.source in _DELIVERY:
+        return binding.key == delivery_binding_key(QueueName(name))
+    return is_queue and binding.source == name and not binding.key
 
 
 def unfinished_bindings(facts: Facts) -> tuple[Binding, ...]:
@@ -248,6 +266,7 @@ def unfinished_bindings(facts: Facts) -> tuple[Binding, ...]:
     look = facts.broker
     exchanges = {*look.satellite_exchanges, *look.own.exchanges, *look.own.shared, *_DELIVERY}
     queues = {each.name for each in (*look.satellites, *look.retries, *look.own.queues)}
+    queues |= LEVEL_QUEUES  # entry and router exchanges lead there; binding tells whether one is
     ends = {Kind.QUEUE: queues, Kind.EXCHANGE: exchanges}
     return tuple(
         each

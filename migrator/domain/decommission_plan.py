@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from migrator.domain.decommission import (
+    LEVEL_QUEUES,
     BrokerLook,
     Entity,
     Facts,
@@ -20,12 +21,8 @@ from migrator.domain.decommission import (
     unfinished_bindings,
 )
 from migrator.domain.decommission_refusals import refusals
-from migrator.domain.delays import BITS
-from migrator.domain.routing import DelaysVersion, level_name
 
-_LEVELS = frozenset(
-    queue_entity(level_name(version, level)) for version in DelaysVersion for level in range(BITS)
-)
+_LEVELS = frozenset(map(queue_entity, LEVEL_QUEUES))
 
 
 def make_plan(facts: Facts, wishes: Wishes) -> Plan:

@@ -133,5 +133,6 @@ def _of_queue(queue: QueueLook) -> Iterator[Refusal]:
         yield Refusal(
             code="counts_unknown",
             text=f"the broker does not tell yet what is in {queue.name}",
-            remedy="try again in ten seconds",
+            remedy="try again in ten seconds; if it stays so, broker.management_url is of another "
+            "broker",
         )

@@ -59,6 +59,8 @@ class Outcome:
     deleted: list[Entity] = field(default_factory=list)
     keep: Sequence[Kept] = ()
     bound_again: Sequence[Binding] = ()
+    not_bound: Sequence[Binding] = ()
+    """Was to be bound again, but an end of it is gone; the audit trail remembers it."""
     is_table_dropped: bool = False
 
 
@@ -155,16 +157,18 @@ class Decommission:
         if plan.refusals:
             return self._refused(subject, plan)
         done = Outcome(unbound=plan.unbind, keep=plan.keep)
-        if not plan.delete and not plan.drops_table:
+        if not (plan.delete or plan.drops_table or plan.bind_again):
             return done
         cut = (*plan.unbind, *plan.bind_again)
         self._record(BEGUN, subject, cut)
         self._fault("decommission.begun")
         if plan.delete:
             self._clear_broker(subject, plan, cut, done)
+        else:  # what an earlier one cut of ours may be needed now
+            self._bind(cut, done)
         if not done.refusals:
             done.refusals = self._drop(subject, done)
-        self._record(UNDONE if done.refusals else ENDED, subject, (), done)
+        self._record(UNDONE if done.refusals else ENDED, subject, done.not_bound, done)
         return done
 
     # ── the steps ───────────────────────────────────────────────────────────────────────────
@@ -175,9 +179,9 @@ class Decommission:
         try:
             done.refusals = self._remove(subject, plan, done)
         except BaseException as exc:  # also Ctrl-C while it waits: nothing may stay cut
-            self._bind_after(exc, still_whole(cut, done.deleted))
+            self._bind_after(exc, still_whole(cut, done.deleted), done)
             raise
-        done.bound_again = self._bind(still_whole(cut, done.deleted))
+        self._bind(still_whole(cut, done.deleted), done)
 
     def _remove(self, subject: Subject, plan: Plan, done: Outcome) -> Sequence[Refusal]:
         with self._broker.hands() as hands:
@@ -225,20 +229,21 @@ class Decommission:
         """Make again what an earlier one cut before it was killed; else nothing is done."""
         done = Outcome(refusals=plan.refusals, keep=plan.keep)
         if plan.bind_again:
-            done.bound_again = self._bind(plan.bind_again)
-            self._record(UNDONE, subject, (), done)
+            self._bind(plan.bind_again, done)
+            self._record(UNDONE, subject, done.not_bound, done)
         return done
 
-    def _bind(self, bindings: Sequence[Binding]) -> Sequence[Binding]:
-        if bindings:
-            with self._broker.hands() as hands:
-                for binding in reversed(bindings):
-                    hands.bind(binding)
-        return bindings
+    def _bind(self, bindings: Sequence[Binding], done: Outcome) -> None:
+        if not bindings:
+            return
+        with self._broker.hands() as hands:
+            made = [binding for binding in reversed(bindings) if hands.bind(binding)]
+        done.bound_again = [each for each in bindings if each in made]
+        done.not_bound = [each for each in bindings if each not in made]
 
-    def _bind_after(self, exc: BaseException, bindings: Sequence[Binding]) -> None:
+    def _bind_after(self, exc: BaseException, bindings: Sequence[Binding], done: Outcome) -> None:
         try:
-            self._bind(bindings)
+            self._bind(bindings, done)
         except MigratorError as failed:
             raise TargetError(
                 f"{str(exc) or type(exc).__name__}; and what was unbound could not be bound "

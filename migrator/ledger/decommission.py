@@ -12,7 +12,7 @@ from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.domain.decommission import Binding, LedgerLook
-from migrator.domain.decommission_record import BEGUN, KINDS, read_bindings
+from migrator.domain.decommission_record import KINDS, read_bindings
 from migrator.domain.states import OPEN, BatchState, RowState
 from migrator.domain.timeouts import BatchId
 from migrator.errors import LedgerError
@@ -65,8 +65,8 @@ class SqlDecommissionLedger:
     def unfinished(self, source: str) -> Sequence[Binding]:
         """Return what may be cut; see ``ports.decommission.DecommissionLedger``."""
         last = None
-        for kind, detail in self._records(source):
-            last = detail if kind == BEGUN else None
+        for _kind, detail in self._records(source):
+            last = detail  # one that ended keeps what it could not bind again, mostly nothing
         return () if last is None else read_bindings(last["bindings"])
 
     def knows(self, source: str) -> bool:

@@ -18,8 +18,8 @@ class Hands(Protocol):
         """Cut *binding*; nothing happens when it, or an end of it, is not there."""
         ...
 
-    def bind(self, binding: Binding) -> None:
-        """Make *binding* as it was; nothing happens when an end of it is gone."""
+    def bind(self, binding: Binding) -> bool:
+        """Make *binding* as it was; return whether it is there now: not when an end is gone."""
         ...
 
     def delete(self, entity: Entity) -> str | None:

@@ -193,8 +193,15 @@ def test_what_was_cut_is_known_until_it_ended(site: Site) -> None:
     """By the last word of the audit trail about this table."""
     ledger = SqlDecommissionLedger(site.engine, site.tables)
     assert not ledger.knows(site.source)
-    for kind, expected in ((BEGUN, [BINDING]), (UNDONE, []), (BEGUN, [BINDING]), (ENDED, [])):
-        detail = {"source": site.source, "bindings": bindings_record([BINDING])}
+    left: list[Binding] = []
+    for kind, expected in (
+        (BEGUN, [BINDING]),
+        (UNDONE, [BINDING]),  # an end of it was gone
+        (UNDONE, left),
+        (BEGUN, [BINDING]),
+        (ENDED, left),
+    ):
+        detail = {"source": site.source, "bindings": bindings_record(expected)}
         site.runs.record(kind, detail=detail, batch=None)
         assert list(ledger.unfinished(site.source)) == expected
         assert not ledger.unfinished("other")

@@ -140,7 +140,7 @@ def test_a_binding_is_cut_and_made_again_as_it_was(site: Site) -> None:
     for binding in bindings:
         for _again in range(2):
             with site.broker.hands() as hands:
-                hands.bind(binding)
+                assert hands.bind(binding)
     assert there() == {str(each) for each in bindings}
     for binding in bindings:
         for _again in range(2):
@@ -149,7 +149,7 @@ def test_a_binding_is_cut_and_made_again_as_it_was(site: Site) -> None:
     assert there() == set()
     gone = Binding(source="gone", target=queue_entity("gone"), key="")
     with site.broker.hands() as hands:
-        hands.bind(gone)
+        assert not hands.bind(gone)
         hands.unbind(gone)
         assert hands.delete(exchange_entity("from")) is None
 
@@ -168,6 +168,7 @@ def test_only_an_empty_queue_that_nobody_uses_is_deleted(site: Site) -> None:
         site.wait_until_told(f"{kind}.used")
     for kind in kinds:
         _keeps_and_goes(site, full=f"{kind}.full", used=f"{kind}.used")
+    site.wait_until_told(TIMEOUTS)
     assert site.look().satellites == [QueueLook(name=TIMEOUTS)]
 
 
@@ -187,6 +188,27 @@ def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
     with admin_session(site.settings, purpose="t") as admin:
         assert (admin.queue(full), admin.has_exchange(full)) == (None, False)
         assert admin.queue(used) is not None
+
+
+def test_a_management_api_of_another_broker_tells_nothing(site: Site, vhost: Vhost) -> None:
+    """What it does not know is there all the same, is not known to be empty, and is kept."""
+    site.declare(TIMEOUTS, {})
+    with plain_channel(site.url) as channel:
+        channel.confirm_delivery()
+        channel.basic_publish("", TIMEOUTS, b"x", pika.BasicProperties(delivery_mode=2))
+    elsewhere = f"{vhost.name}-other"
+    vhost.node.create_vhost(elsewhere)
+    address = connection(vhost.node.amqp_url(elsewhere)).address
+    with ManagementApi(management_settings(address, vhost.node.management_url, TlsFiles())) as api:
+        for management in (api, None):
+            broker = RabbitDecommission(site.settings, management, ledger_id=LEDGER)
+            with broker.hands() as hands:
+                assert "does not know it" in str(hands.delete(queue_entity(TIMEOUTS)))
+                assert hands.delete(queue_entity("gone")) is None
+        found = RabbitDecommission(site.settings, api, ledger_id=LEDGER).look(QueueName("Sales"))
+    vhost.node.delete_vhost(elsewhere)
+    assert found is not None
+    assert list(found.satellites) == [QueueLook(name=TIMEOUTS, is_told=False, ready=1)]
 
 
 def test_the_broker_itself_keeps_a_classic_queue_with_a_message(site: Site) -> None:

@@ -82,11 +82,16 @@ def test_the_way_in_is_cut_first() -> None:
         exchange_binding(TIMEOUTS, DISPATCHER),
         queue_binding(TIMEOUTS, TIMEOUTS, x=1),
         queue_binding("amq.direct", RETRY),
+        exchange_binding(DELIVERY, TIMEOUTS, "#.OldSales.Timeouts"),
+        exchange_binding(DELIVERY, TIMEOUTS, "#"),
+        queue_binding(DELIVERY, TIMEOUTS, ""),
+        queue_binding(TIMEOUTS, TIMEOUTS, "#"),
+        exchange_binding(TIMEOUTS, TIMEOUTS, ""),
     ],
     ids=str,
 )
 def test_a_binding_that_nobody_of_ours_makes_is_noticed(binding: Binding) -> None:
-    """From elsewhere, to elsewhere, with arguments, or at a retry queue."""
+    """From elsewhere, to elsewhere, with arguments or an odd key, or at a retry queue."""
     assert list(unexpected_bindings(SALES, broker(binding))) == [binding]
 
 
@@ -103,9 +108,9 @@ def test_only_what_is_missing_and_has_both_ends_is_unfinished() -> None:
         satellites=[QueueLook(name=TIMEOUTS)],
         satellite_exchanges=[TIMEOUTS],
     )
-    recorded = [*SATELLITE_BINDINGS, OWN_BINDINGS[0]]
+    recorded = [*SATELLITE_BINDINGS, *OWN_BINDINGS]
     found = unfinished_bindings(facts(broker=look, unfinished=recorded))
-    assert found == (SATELLITE_BINDINGS[0], OWN_BINDINGS[0])
+    assert found == (SATELLITE_BINDINGS[0], *OWN_BINDINGS)
     assert unfinished_bindings(facts(broker=None, unfinished=recorded)) == ()
 
 

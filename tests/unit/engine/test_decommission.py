@@ -30,12 +30,13 @@ from migrator.ports.decommission import (
     Hands,
     Statement,
 )
-from tests.unit.domain.decommissions import TIMEOUTS, broker, own
+from tests.unit.domain.decommissions import OWN_BINDINGS, TIMEOUTS, broker, own
 
 SUBJECT = Subject(
     endpoint=StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData"),
     queue=QueueName("Sales"),
 )
+LEVEL = OWN_BINDINGS[-1].target.name
 NOTHING: Callable[[], None] = lambda: None  # noqa: E731 - a default that does nothing
 
 
@@ -55,6 +56,8 @@ class World:
     on_unbind: Callable[[], None] = NOTHING
     on_delete: Callable[[Entity], str | None] = lambda _entity: None
     on_bind: Callable[[], None] = NOTHING
+    absent: Sequence[str] = ()
+    """Queues that no look tells of, and nothing can be bound to."""
 
     def alive(self) -> None:
         if self.is_dead:
@@ -77,12 +80,15 @@ class World:
         left = [each for each in self.entities.bindings if each != binding]
         self.entities = replace(self.entities, bindings=left)
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding) -> bool:
         self.alive()
         self.on_bind()
+        if binding.target.name in self.absent:
+            return False
         if binding not in self.entities.bindings:
             found = [*self.entities.bindings, binding]
             self.entities = replace(self.entities, bindings=found)
+        return True
 
     def delete(self, entity: Entity) -> str | None:
         self.alive()
@@ -126,7 +132,7 @@ class World:
 
     @property
     def unfinished(self) -> Sequence[Binding]:
-        if not self.events or self.events[-1][0] != BEGUN:
+        if not self.events:
             return ()
         return read_bindings(self.events[-1][1]["bindings"])  # type: ignore[arg-type]  # as JSON has it
 
@@ -299,10 +305,43 @@ def test_killed_while_cutting_and_refused_then_all_is_bound_again(die_at: int) -
     arrive(world)
     done = run(world)
     assert [found.code for found in done.refusals] == ["messages"]
-    expected = [b for b in before.bindings if b.touches(Entity(kind=Kind.EXCHANGE, name=TIMEOUTS))]
-    assert [b for b in expected if b not in world.entities.bindings] == []
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
     assert world.events[-1][0] == (UNDONE if done.bound_again else BEGUN)
     assert run(world).bound_again == ()
+
+
+def test_what_could_not_be_bound_again_is_remembered() -> None:
+    """An end of it was gone; the next one that is refused tries again."""
+    world = World()
+    before = world.entities
+    with pytest.raises(Killed):
+        run(world, die_at=9)
+    arrive(world)
+    world.absent = [LEVEL]
+    assert len(run(world).bound_again) == len(before.bindings) - 2
+    kind, detail = world.events[-1]
+    assert (kind, {each["target"] for each in detail["bindings"]}) == (UNDONE, {LEVEL})  # type: ignore[attr-defined]  # as JSON has it
+    world.absent = ()
+    assert len(run(world).bound_again) == 2
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
+    assert run(world).bound_again == ()
+
+
+@pytest.mark.parametrize("drops_table", [False, True])
+def test_ours_that_a_killed_one_cut_are_bound_again_though_nothing_else_is_left(
+    drops_table: bool,
+) -> None:
+    """The satellites are gone, and somebody needs ours now."""
+    world = World()
+    with pytest.raises(Killed):
+        run(world, die_at=15, drops_table=drops_table)
+    assert not world.entities.satellite_exchanges
+    world.entities = replace(world.entities, own=own(clients=["migrator x"]))
+    assert not world.entities.bindings
+    done = run(world, drops_table=drops_table)
+    assert (done.refusals, len(done.bound_again), len(world.entities.bindings)) == ((), 4, 4)
+    assert done.is_table_dropped is drops_table
+    assert run(world, drops_table=drops_table).bound_again == ()
 
 
 def test_what_comes_while_it_waits_makes_it_undo_everything() -> None:
