@@ -137,6 +137,7 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode:
         while not ended.wait(dice.uniform(0.3, 1.2)):
             dice.choice(ways)()
 
+    _wait_for(lambda: bool(rig.batch_states()), seconds=60)  # its checks are over, which give up
     cutter = threading.Thread(target=cut_often)
     cutter.start()
     time.sleep(8)
