@@ -6,6 +6,8 @@ Rules of this file:
   expiry (measured on classic and quorum queues);
 * prefetch is bounded: it has 16 bits, and 0 means 2000 on a quorum queue (measured). When what
   stays held fills it, another consumer is added on the same channel;
+* nothing left for us is not nothing left: whoever else consumes the queue may hold messages. When
+  it has nothing ready, and no consumer but ours, all of it is with us;
 * an empty queue is asked for, never concluded from silence alone, and asked for twice: what was
   in it has reached us before the second answer;
 * coming back counts on a quorum queue: near the delivery limit nothing is held any more.
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from migrator.broker.admin import admin_session
+from migrator.broker.admin import QueueFacts, admin_session
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.management import ManagementApi
 from migrator.broker.properties import Properties
@@ -40,6 +42,8 @@ _DEFAULT_LIMIT: Final = 20
 _QUIET_WHEN_EMPTY_S: Final = 0.02
 """A queue that was empty before we came is not waited for; it is asked once more all the same."""
 _ASK_AGAIN_S: Final = 1.0
+_LEAVING_S: Final = 1.0
+"""For so long, a consumer may be one whose channel was closed a moment ago: ours of before."""
 _ACK: Final = struct.Struct(">BHIHHQBB")
 """Frame type, channel, size; class, method, tag, multiple; end of the frame."""
 _ACK_SIZE: Final = 13
@@ -118,17 +122,19 @@ class RabbitLevels:
         found = {}
         for level in range(BITS):
             name = level_name(self._version, level)
-            found[level] = _ready(self._wire, channel, name)
+            found[level] = _facts(self._wire, channel, name).ready
         self._wire.close_channel(channel)
         return found
 
 
-def _ready(wire: Wire, channel: Any, queue: str) -> int:
+def _facts(wire: Wire, channel: Any, queue: str) -> QueueFacts:
     asked = wire.ask(
         f"looking at {queue}",
         lambda done: channel.queue_declare(queue, passive=True, callback=done),
     )
-    return int(asked.message_count)
+    return QueueFacts(
+        name=queue, ready=int(asked.message_count), consumers=int(asked.consumer_count)
+    )
 
 
 class RabbitLevelScan:
@@ -153,12 +159,16 @@ class RabbitLevelScan:
         self._until_s = self._last_s + limits.hold_s
         self._asked_s = self._last_s
         self._is_emptied = False
+        self._consumers = 0
+        """Of our own."""
+        self._is_shared = False
+        self._began_s = self._last_s
         self._tired: int | None = None
         self._is_closed = False
         self.end: ScanEnd | None = None
         self._channel = wire.channel()
         self._channel.add_on_cancel_callback(self._on_cancel)
-        is_filled = _ready(wire, self._channel, queue) > 0
+        is_filled = _facts(wire, self._channel, queue).ready > 0
         self._quiet_s = limits.quiet_s if is_filled else _QUIET_WHEN_EMPTY_S
         self._add_consumer()
 
@@ -180,7 +190,7 @@ class RabbitLevelScan:
 
     def _is_over(self) -> bool:
         if self.end is None and self._is_emptied and not self._arrived:
-            self.end = ScanEnd.EMPTY
+            self.end = ScanEnd.SHARED if self._is_shared else ScanEnd.EMPTY
         if self.end is None and time.monotonic() >= self._until_s:
             self.end = ScanEnd.HELD_LONG_ENOUGH
         return self.end is not None
@@ -217,10 +227,13 @@ class RabbitLevelScan:
         may lie with the broker's channel, or in a socket we were slow to read. A channel deals
         with one thing after the other, so the answer to a second question comes behind it.
         """
-        waiting = _ready(self._wire, self._channel, self._queue)
-        if not waiting:
-            _ready(self._wire, self._channel, self._queue)
-            self._is_emptied = True
+        found = _facts(self._wire, self._channel, self._queue)
+        self._is_shared = found.consumers > self._consumers
+        is_leaving = self._is_shared and time.monotonic() - self._began_s < _LEAVING_S
+        if not found.ready:
+            if not is_leaving:
+                _facts(self._wire, self._channel, self._queue)
+                self._is_emptied = True
         elif self._unsettled >= self._capacity:
             self._add_consumer()
         self._asked_s = time.monotonic()
@@ -228,6 +241,7 @@ class RabbitLevelScan:
     def _add_consumer(self) -> None:
         """Consume once more, with twice the room of the consumer before."""
         channel, prefetch = self._channel, self._prefetch
+        self._consumers += 1
         self._capacity += prefetch
         self._prefetch = min(2 * prefetch, MAX_PREFETCH)
         self._wire.ask(

@@ -43,6 +43,8 @@ class ScanEnd(Enum):
 
     EMPTY = "empty"
     """The queue has nothing left that is not held by us."""
+    SHARED = "shared"
+    """Nothing is left for us, but somebody else consumes the queue, and may hold messages."""
     HELD_LONG_ENOUGH = "held long enough"
     """What is held had to go back; more may be in the queue."""
 

@@ -195,6 +195,40 @@ def test_a_slow_reader_gets_everything(url: str, version: DelaysVersion, pause_s
         scan.close()
 
 
+@BOTH
+def test_a_queue_that_somebody_else_consumes_is_never_told_to_be_empty(
+    url: str, version: DelaysVersion
+) -> None:
+    """What they hold cannot be seen; once they are gone, what they held comes to us."""
+    _fill(url, 6, version)
+    with plain_channel(url) as channel, _levels(url, version) as levels:
+        channel.basic_qos(prefetch_count=4)
+        name = level_name(version, LEVEL)
+        tag = channel.basic_consume(name, lambda *_: None)
+        wait_until(lambda: _waiting(url, version) == 2)
+        scan = levels.scan(LEVEL, ScanLimits())
+        assert len(_all(scan)) == 2
+        assert scan.end is ScanEnd.SHARED
+        scan.close()
+        later = levels.scan(LEVEL, ScanLimits(quiet_s=0.3))
+        channel.basic_cancel(tag)
+        channel.close()
+        assert len(_all(later)) == 6
+        assert later.end is ScanEnd.EMPTY
+        later.close()
+
+
+def test_our_own_scan_of_before_is_nobody_else(url: str) -> None:
+    """The broker may learn late that its channel was closed."""
+    _fill(url, 3)
+    with _levels(url) as levels:
+        for _ in range(5):
+            scan = levels.scan(LEVEL, ScanLimits(prefetch=1, quiet_s=0.01))
+            assert len(_all(scan)) == 3
+            assert scan.end is ScanEnd.EMPTY
+            scan.close()
+
+
 def test_what_was_borrowed_still_leaves_in_time(url: str) -> None:
     """A message that was held and went back keeps its expiry, in classic and quorum queues."""
     with plain_channel(url) as channel:
