@@ -15,7 +15,7 @@ from typing import Final
 from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.domain.recall import RecallScope
-from migrator.domain.timeouts import RECALL_LANE
+from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE
 from migrator.engine.recall import Recall, Recalled, RecallProgress, RecallTerms, demand_settled
 from migrator.errors import PreflightRefused
 from migrator.wiring import App
@@ -73,6 +73,11 @@ def _alone(app: App) -> Iterator[HeldLease]:
         raise PreflightRefused("another recall is under way; wait until it has ended")
     keeper.start()
     try:
+        if (owner := app.leases.owner_of(SCAN_LANE)) is not None:
+            raise PreflightRefused(
+                f"{owner} looks through the levels (`migrator verify --scan`); wait until it has "
+                "ended"
+            )
         busy = [f"lane {lane} ({who})" for lane, who in app.leases.holders() if lane < RECALL_LANE]
         if busy:
             raise PreflightRefused(

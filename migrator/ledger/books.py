@@ -25,7 +25,7 @@ from migrator.domain.report import (
     WaitingDestination,
 )
 from migrator.domain.states import OPEN, BatchState, Mode, RowState
-from migrator.domain.timeouts import RECALL_LANE, BatchId, EndpointName, Lane, RunId
+from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane, RunId
 from migrator.errors import LedgerError
 from migrator.ledger.batches import batch_of
 from migrator.ledger.tables import LedgerTables
@@ -168,7 +168,7 @@ class SqlBooks:
         found = []
         for row in connection.execute(select(self._tables.lease)):
             lane = self._tables.lane_of(row.name)
-            if lane == RECALL_LANE and row.owner is None:
+            if lane in (RECALL_LANE, SCAN_LANE) and row.owner is None:
                 continue  # only there to be locked
             found.append(
                 LaneStatus(
