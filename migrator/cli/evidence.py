@@ -2,8 +2,9 @@
 
 Rules of this file:
 
-* lines are appended to ``FILE.partial``, page by page and forced to the disk, so that an
-  interrupted verification goes on after the last whole line;
+* lines are appended to ``FILE.partial``, page by page and forced to the disk; called again within
+  a day of its beginning, an interrupted verification writes them anew beside it, and saves the
+  hashing of what is as it was;
 * what was found out later replaces lines all at once, in a copy that takes the place of the file;
 * the last line has the totals, and the SHA-256 of all bytes before it;
 * nobody else may read it, nobody writes it beside us, and a file that is there is never
@@ -18,6 +19,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -34,8 +36,11 @@ from migrator.errors import ConfigError
 
 _MODE: Final = 0o600
 _TOTALS: Final = "totals"
-_SAME: Final = ("schema", "ledger", "delays", "scan", "endpoints")
+_SAME: Final = ("schema", "ledger", "version", "delays", "scan", "endpoints")
 """What of the first line has to be the same for a file to be gone on with."""
+_BEGUN: Final = "taken_at"
+_OLDEST: Final = timedelta(hours=24)
+"""All that a file says was compared within this, and the time since it is gone on with."""
 
 
 @contextmanager
@@ -66,6 +71,8 @@ class EvidenceFile:
         self._hash = hashlib.sha256()
         self._verdicts: Counter[str] = Counter()
         self._stream = _opened(self.partial)
+        self._earlier: BinaryIO | None = None
+        """What was there already, while it is written anew."""
         try:
             self._copy.unlink(missing_ok=True)
             self._begin(first)
@@ -77,17 +84,14 @@ class EvidenceFile:
 
     def taken_over(self) -> Iterable[Line]:
         """Return the lines that were there already; see ``ports.evidence``."""
-        with _explained(self._path):
-            end = self._stream.tell()
-            while raw := self._stream.readline():
+        with _explained(self._path), self._stream as self._earlier:
+            self._begin_copy(self._earlier)
+            while raw := self._earlier.readline():
                 line = self._parsed(raw)
                 if line is None:
                     break
-                self._count(raw, line)
-                end += len(raw)
                 yield line
-            self._stream.seek(end)
-            self._stream.truncate()
+            self._take_place()
 
     def write(self, lines: Sequence[Line]) -> None:
         """Append lines, forced to the disk; see ``ports.evidence``."""
@@ -101,17 +105,13 @@ class EvidenceFile:
     def amend(self, changes: Mapping[int, Line]) -> None:
         """Replace lines, all or none; see ``ports.evidence``."""
         with _explained(self._path), self._stream as old:
-            old.seek(0)
-            self._stream = _opened(self._copy)
-            self._hash, self._verdicts = hashlib.sha256(), Counter()
-            self._append(old.readline())
+            self._begin_copy(old)
             for raw in old:
                 line = parse_line(parse_document(raw))
                 line = changes.get(line.id, line)
                 self._count(build_line(line), line)
                 self._stream.write(build_line(line))
-            self._sync()
-            self._copy.replace(self.partial)
+            self._take_place()
 
     # ── its life ────────────────────────────────────────────────────────────────────────────
 
@@ -134,8 +134,23 @@ class EvidenceFile:
     def close(self) -> None:
         """Close it; what was written stays, for another call to go on with."""
         self._stream.close()
+        if self._earlier is not None:
+            self._earlier.close()
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _begin_copy(self, old: BinaryIO) -> None:
+        """Write what follows beside *old*, which is behind its first line then."""
+        old.seek(0)
+        self._stream = _opened(self._copy)
+        self._stream.truncate()
+        self._hash, self._verdicts = hashlib.sha256(), Counter()
+        self._append(old.readline())
+
+    def _take_place(self) -> None:
+        """Let the copy be the file from now on."""
+        self._sync()
+        self._copy.replace(self.partial)
 
     def _begin(self, first: Mapping[str, object]) -> None:
         raw = self._stream.readline()
@@ -152,7 +167,20 @@ class EvidenceFile:
                     f"--evidence: {self.partial} was begun with {key} {found.get(key)!r}, and now "
                     f"it is {first[key]!r}; call it as before, or delete the file to begin anew"
                 )
-        self._hash.update(raw)
+        self._demand_young(found, first)
+
+    def _demand_young(self, found: Mapping[str, object], first: Mapping[str, object]) -> None:
+        try:
+            begun, now = (datetime.fromisoformat(str(each[_BEGUN])) for each in (found, first))
+            age = now - begun
+        except (KeyError, ValueError, TypeError) as exc:
+            raise self._strange(NoLine(f"no time in its first line: {exc}")) from exc
+        if age > _OLDEST:
+            raise ConfigError(
+                f"--evidence: {self.partial} was begun {begun:%Y-%m-%d %H:%M} UTC, more than "
+                f"{_OLDEST // timedelta(hours=1)} h ago; too much may have changed. Delete it to "
+                "begin anew"
+            )
 
     def _parsed(self, raw: bytes) -> Line | None:
         """Return the line of *raw*; None: it was cut off, or is the last line of a whole file."""

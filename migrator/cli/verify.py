@@ -19,11 +19,11 @@ from migrator.cli.forms import Format, Output, about_of, chosen_form, write_resu
 from migrator.cli.html import About, verify_page
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
-from migrator.cli.session import Delays, Endpoints, Json, given, session_of
+from migrator.cli.session import Endpoints, Json, given, session_of
 from migrator.config.quantities import parse_duration
-from migrator.daemon.owner import is_surely_dead
+from migrator.daemon.scanning import looking_through
 from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import RECALL_LANE, EndpointName
+from migrator.domain.timeouts import EndpointName
 from migrator.domain.verification import (
     EndpointBalance,
     Found,
@@ -31,7 +31,7 @@ from migrator.domain.verification import (
     Verification,
 )
 from migrator.engine.verify import VerifyPlan
-from migrator.errors import ConfigError, ExitCode, PreflightRefused
+from migrator.errors import ConfigError, ExitCode
 from migrator.ports.levels import ScanLimits
 from migrator.wiring import App
 from migrator.wiring.verification import VerificationWiring
@@ -44,7 +44,7 @@ Examples:
   migrator verify --scan --format html --output sales.html
 
 \b
-Exit codes: 0 balanced; 3 somebody recalls; 4 store or broker unreachable;
+Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
   5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful."""
 
 _STATES: Final = (
@@ -67,20 +67,27 @@ def verify(
         str, typer.Option(metavar="DURATION", help="Hold the messages of a level no longer.")
     ] = "20s",
     deepest: Annotated[
-        int, typer.Option(metavar="N", help="Do not look into levels with more messages.")
+        int, typer.Option(metavar="N", min=0, help="Do not look into levels with more messages.")
     ] = 200_000,
     rate: Annotated[
-        int, typer.Option(metavar="ROWS/S", min=0, help="Rows read a second; 0: as they come.")
+        int, typer.Option(metavar="ROWS/S", min=0, help="Rows hashed a second; 0: all at once.")
     ] = 0,
     evidence: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Write one line per timeout; interrupted, the same command goes on.",
+            help="Write one line per timeout; interrupted, the same command goes on for a day.",
         ),
     ] = None,
-    delays: Delays = None,
+    delays: Annotated[
+        str | None,
+        typer.Option(
+            metavar="v1|v2",
+            show_default=False,
+            help="Look into this generation of delays only; else into each that exists.",
+        ),
+    ] = None,
     form: Format = "table",
     output: Output = None,
     as_json: Json = False,
@@ -96,6 +103,7 @@ def verify(
     plan = VerifyPlan(
         endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
         is_scan=scan,
+        delays=None if delays is None else loaded.settings.broker.delays,
         scan=ScanLimits(hold_s=_span("--hold", hold).total_seconds()),
         deepest=deepest,
         rate=rate,
@@ -103,9 +111,8 @@ def verify(
     with opened(loaded) as app:
         app.ledger_facts.verify()
         _demand_known(app, plan)
-        if scan:
-            _demand_no_recall(app)
-        found, digest = _verified(app, plan, evidence)
+        with looking_through(app) if scan else nullcontext():
+            found, digest = _verified(app, plan, evidence)
         app.runs.record("verified", detail=_summary(found), batch=None)
         about = about_of(app, context.params)
     if form == "table" and output is None:
@@ -127,9 +134,12 @@ def exit_code(found: Verification) -> ExitCode:
 
 def _span(option: str, text: str) -> timedelta:
     try:
-        return parse_duration(text)
+        span = parse_duration(text)
     except ValueError as exc:
         raise ConfigError(f"{option} {text!r} {exc}") from exc
+    if span <= timedelta(0):
+        raise ConfigError(f"{option} {text!r} must be longer than nothing")
+    return span
 
 
 def _demand_known(app: App, plan: VerifyPlan) -> None:
@@ -143,23 +153,12 @@ def _demand_known(app: App, plan: VerifyPlan) -> None:
         app.store.find(name)
 
 
-def _demand_no_recall(app: App) -> None:
-    """Demand that nobody recalls: what we hold would be hidden from a recall, and the reverse.
-
-    Raises:
-        PreflightRefused: Somebody does.
-    """
-    for lane, owner in app.leases.holders():
-        if lane == RECALL_LANE and not is_surely_dead(owner):
-            raise PreflightRefused(f"{owner} recalls; --scan waits until it has ended")
-
-
 def _verified(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
     about = {
         "taken_at": app.clock.now().isoformat(),
         "ledger": app.ledger_id,
         "version": __version__,
-        "delays": str(app.plan.delays),
+        "delays": "all" if plan.delays is None else str(plan.delays),
         "scan": plan.is_scan,
         "endpoints": sorted(plan.endpoints),
     }
@@ -199,6 +198,7 @@ def _summary(found: Verification) -> dict[str, object]:
     return {
         "verdict": str(found.verdict),
         "rows_checked": found.rows_checked,
+        "rows_taken_over": found.rows_taken_over,
         "waiting": found.waiting,
         "discrepancies": _counts(found),
         "doubtful": list(found.doubtful),
@@ -227,6 +227,7 @@ def document(found: Verification, digest: str | None = None) -> dict[str, object
         "verdict": str(found.verdict),
         "is_complete": found.is_complete,
         "rows_checked": found.rows_checked,
+        "rows_taken_over": found.rows_taken_over,
         "waiting": found.waiting,
         "endpoints": [_endpoint(each) for each in found.endpoints],
         "destinations": [
@@ -240,7 +241,13 @@ def document(found: Verification, digest: str | None = None) -> dict[str, object
             for each in found.destinations
         ],
         "levels": [
-            {"level": each.level, "total": each.total, "ours": each.ours, "foreign": each.foreign}
+            {
+                "delays": str(each.delays),
+                "level": each.level,
+                "total": each.total,
+                "ours": each.ours,
+                "foreign": each.foreign,
+            }
             for each in found.levels
         ],
         "counts": _counts(found),
@@ -313,7 +320,7 @@ def _show_levels(found: Verification) -> None:
     if levels:
         write_table(
             ("level", "messages", "ours", "of others"),
-            ((f"{e.level:02d}", e.total, e.ours, e.foreign) for e in levels),
+            ((f"{e.delays} {e.level:02d}", e.total, e.ours, e.foreign) for e in levels),
         )
 
 
@@ -337,6 +344,8 @@ def _verdict(found: Verification) -> Iterator[str]:
         listed = ", ".join(map(str, found.doubtful))
         yield f"doubtful: batches {listed}; `migrator batch list` says what is known"
     yield f"{found.rows_checked} rows compared with what was claimed"
+    if found.rows_taken_over:
+        yield f"{found.rows_taken_over} rows more were compared by the call that was interrupted"
     texts = {
         Verdict.BALANCED: "everything that was looked at agrees",
         Verdict.DOUBTFUL: "everything agrees, but of the doubtful batches nobody can tell",

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.domain.verification import Discrepancy
 
@@ -56,8 +57,9 @@ class Line:
     reason: str | None
     content_hash: str
     is_intact: bool
+    delays: DelaysVersion | None
+    """In which generation its message was seen; None: nobody looked, or it was not seen."""
     level: int | None
-    """Where its message was seen; None: nobody looked, or it was not seen."""
     verdict: Word | Discrepancy
 
 
@@ -77,6 +79,7 @@ def build_line(line: Line) -> bytes:
             "reason": line.reason,
             "content_hash": line.content_hash,
             "is_intact": line.is_intact,
+            "delays": line.delays and str(line.delays),
             "level": line.level,
             "verdict": str(line.verdict),
         }
@@ -123,6 +126,7 @@ def parse_line(document: Mapping[str, Any]) -> Line:
             reason=_text(document["reason"]),
             content_hash=str(document["content_hash"]),
             is_intact=bool(document["is_intact"]),
+            delays=None if document["delays"] is None else DelaysVersion(document["delays"]),
             level=None if document["level"] is None else int(document["level"]),
             verdict=_verdict(str(document["verdict"])),
         )

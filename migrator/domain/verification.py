@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import OPEN, BatchState, RowState
 from migrator.domain.timeouts import BatchId, EndpointName
 
@@ -37,7 +38,7 @@ class Discrepancy(StrEnum):
     TWICE = "twice_in_levels"
     """A timeout is in the levels more than once."""
     DIFFERENT = "different_in_levels"
-    """A message bears a timeout's id, but not its body."""
+    """A message bears a row's mark, but not its body, or not its id."""
     STRAY = "stray_in_levels"
     """A timeout that was taken back, or set aside, is still in a level."""
     LATE = "late_in_levels"
@@ -127,11 +128,12 @@ class BatchGap:
 class LevelBalance:
     """One level, compared with the ledger."""
 
+    delays: DelaysVersion
     level: int
     total: int | None
     """Messages of everybody, by the broker; None: nobody could look."""
     ours: int | None
-    """Messages that were seen and bear the id of a timeout of ours; None: nobody looked at each."""
+    """Messages that were seen and bear the mark of a row of ours; None: nobody looked at each."""
     foreign: int | None
     """All others that were seen; None: nobody looked at each."""
 
@@ -145,9 +147,11 @@ class Verification:
     endpoints: Sequence[EndpointBalance]
     destinations: Sequence[DestinationBalance]
     levels: Sequence[LevelBalance]
-    """Highest first; empty when the broker was not asked."""
+    """By generation, highest first; empty when there is none, or the broker was not asked."""
     rows_checked: int
-    """Rows whose content was compared with its hash."""
+    """Rows whose content was compared with its hash, by this verification."""
+    rows_taken_over: int
+    """Rows of which the one that was interrupted compared it, and that are as they were."""
     waiting: int
     """Timeouts that have to be in the levels."""
     discrepancies: Sequence[Found]
@@ -177,6 +181,16 @@ class Place:
     level: int
     delay_s: int
     """What its routing key says: the whole delay, when it was published."""
+    delays: DelaysVersion = DelaysVersion.V2
+
+    def __str__(self) -> str:
+        """Return its level as people read it: ``v2 level 07``."""
+        return level_text(self.delays, self.level)
+
+
+def level_text(delays: DelaysVersion, level: int) -> str:
+    """Return how a level is called: ``v2 level 07``."""
+    return f"{delays} level {level:02d}"
 
 
 def is_another_copy(
@@ -186,10 +200,12 @@ def is_another_copy(
 
     Levels are gone through downwards while messages move down, so the same message may be seen
     twice: in a level, and in a lower one after its time in the first was over. It is another
-    one when it has another routing key, is in the same level, or when the first one's time in
-    its level was not yet over.
+    one when it has another routing key, is in the same level or another generation, or when the
+    first one's time in its level was not yet over.
     """
-    if first.delay_s != second.delay_s or first.level == second.level:
+    if (first.delays, first.delay_s) != (second.delays, second.delay_s):
+        return True
+    if first.level == second.level:
         return True
     leaves_at = due_at - timedelta(seconds=first.delay_s & ((1 << first.level) - 1))
     return leaves_at > second_seen_at + SLACK

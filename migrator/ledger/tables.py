@@ -195,12 +195,6 @@ def _timeout_indexes(table: Table, names: LedgerNames) -> None:
         postgresql_where=is_open,
         sqlite_where=is_open,
     )
-    Index(
-        names.table("timeout_closed"),
-        table.c.store_id,
-        postgresql_where=~is_open,
-        sqlite_where=~is_open,
-    )
     Index(names.table("timeout_batch"), table.c.batch_id, table.c.row_index)
     Index(
         names.table("timeout_state"),

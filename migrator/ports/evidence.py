@@ -17,7 +17,11 @@ class Evidence(Protocol):
     """
 
     def taken_over(self) -> Iterable[Line]:
-        """Return the lines that were there already, ascending by id; to the end, before others."""
+        """Return the lines that an interrupted verification wrote, to the end, before others end.
+
+        None of them stays: those that still hold are written again. Until all were returned,
+        being interrupted once more leaves what was there before.
+        """
         ...
 
     def write(self, lines: Sequence[Line]) -> None:

@@ -6,7 +6,7 @@ gone are looked at like all others, and are doubtful: nobody can tell what becam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -22,6 +22,8 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    true,
+    tuple_,
     union_all,
 )
 
@@ -86,8 +88,12 @@ class AuditQueries:
             .where(batch.c.id.is_(None))
         )
 
-    def also_in(self, legacy: LegacyTable, *, limit: int) -> Select[Any]:
+    def also_in(
+        self, legacy: LegacyTable, endpoints: Collection[str], *, limit: int
+    ) -> Select[Any]:
         """Return rows that are in *legacy* and open here, and as ``total`` how many they are.
+
+        Only rows of *endpoints* count; empty: of all.
 
         Each row of the legacy table is looked up by a correlated scalar subquery on purpose: a
         planner without statistics may compare every row of the one with every row of the other.
@@ -99,6 +105,7 @@ class AuditQueries:
                 known.c.source == legacy.source,
                 known.c.store_id == id_text(legacy),
                 self._ledger.is_open(known),
+                known.c.endpoint.in_(endpoints) if endpoints else true(),
             )
             .limit(1)
             .correlate(legacy.table)
@@ -131,25 +138,31 @@ class AuditQueries:
                 self.state().label("state"),
                 case((self.is_quarantined(), row.c.reason)).label("reason"),
                 row.c.content_hash,
-                (row.c.content_hash == self._content_hash()).label("is_intact"),
                 case((self.is_handed_over(), batch.c.handed_over_at)).label("handed_over_at"),
             )
         )
 
-    def with_ids(self, ids: Iterable[str], which: ColumnElement[bool]) -> Select[Any]:
-        """Return rows with one of *ids*."""
+    def with_keys(self, keys: Collection[tuple[int, int]]) -> Select[Any]:
+        """Return rows by batch and index."""
         row = self._ledger.timeout
         return self.with_batch(
             select(
                 row.c.id,
                 row.c.store_id,
                 row.c.batch_id,
+                row.c.row_index,
                 row.c.endpoint,
                 row.c.due,
                 self.state().label("state"),
                 self._body_hash().label("body_hash"),
             )
-        ).where(row.c.store_id.in_(sorted(ids)), which)
+        ).where(tuple_(row.c.batch_id, row.c.row_index).in_(sorted(keys)))
+
+    def intact(self, ids: Collection[int]) -> Select[Any]:
+        """Return rows by their own id, each with whether its content still has its hash."""
+        row = self._ledger.timeout
+        is_intact = row.c.content_hash == self._content_hash()
+        return select(row.c.id, is_intact.label("is_intact")).where(row.c.id.in_(sorted(ids)))
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
         """Return *query* over rows and their batches, also rows without one."""

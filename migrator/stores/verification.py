@@ -7,12 +7,12 @@ one moment; no transaction is open when a call returns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, select, text
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
@@ -115,10 +115,14 @@ class SqlVerifications:
         found = self._read("counting destinations", read, is_long=True)
         return sorted(found, key=lambda each: (each.endpoint, each.destination or ""))
 
-    def gaps(self, *, at_most: int) -> tuple[int, Sequence[BatchGap]]:
+    def gaps(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[BatchGap]]:
         """Return batches with other rows than they should have; see ``ports.Verifications``."""
         gap = self._queries.gaps().subquery("gap")
         query = select(gap, func.count().over().label("total")).order_by(gap.c.id)
+        if endpoints:
+            query = query.where(gap.c.endpoint.in_(endpoints))
 
         def read(connection: Connection) -> tuple[int, list[BatchGap]]:
             found = connection.execute(query.limit(max(at_most, 1))).all()
@@ -128,24 +132,42 @@ class SqlVerifications:
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self, *, after: int, at_most: int) -> Sequence[AuditedRow]:
+    def rows(
+        self, *, after: int, at_most: int, claimed_since: datetime | None = None
+    ) -> Sequence[AuditedRow]:
         """Return the next rows of the ledger; see ``ports.Verifications``."""
-        row = self._ledger.timeout
+        row, batch = self._ledger.timeout, self._ledger.batch
         query = self._queries.rows().where(row.c.id > after).order_by(row.c.id).limit(at_most)
+        if claimed_since is not None:
+            recent = select(batch.c.id).where(batch.c.claimed_at >= claimed_since)
+            query = query.where(row.c.batch_id.in_(recent))
 
         def read(connection: Connection) -> list[AuditedRow]:
             return [_audited_row(found) for found in connection.execute(query)]
 
-        return self._read("reading the ledger's rows", read)
+        return self._read("reading the ledger's rows", read, is_long=claimed_since is not None)
 
-    def in_both_places(self, *, at_most: int) -> tuple[int, Sequence[AuditedRow]]:
+    def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
+        """Return of each row whether it is as it was claimed; see ``ports.Verifications``."""
+        if not ids:
+            return {}
+        query = self._queries.intact(ids)
+
+        def read(connection: Connection) -> dict[int, bool]:
+            return {found.id: bool(found.is_intact) for found in connection.execute(query)}
+
+        return self._read("hashing the ledger's rows", read)
+
+    def in_both_places(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
         """Return timeouts that are in their table, and open here; see ``ports.Verifications``."""
 
         def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
             total, first = 0, list[AuditedRow]()
-            for source in sorted(self._sources(connection)):
+            for source in sorted(self._sources(connection, endpoints)):
                 if legacy := self._legacy(source):
-                    query = self._queries.also_in(legacy, limit=max(at_most, 1))
+                    query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
                     found = connection.execute(query).all()
                     total += _total(found)
                     first += map(_audited_row, found)
@@ -156,33 +178,29 @@ class SqlVerifications:
     # ── sightings ───────────────────────────────────────────────────────────────────────────
 
     def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
-        """Return sightings whose id the ledger has; see ``ports.Verifications``."""
+        """Return sightings whose row the ledger has; see ``ports.Verifications``."""
         if not sightings:
             return {}
-        row = self._ledger.timeout
-        ids = {str(sighting.timeout_id) for sighting in sightings}
+        query = self._queries.with_keys({_key(sighting) for sighting in sightings})
 
-        def read(connection: Connection) -> dict[str, list[Row[Any]]]:
-            # with the sources named, the index on source and id answers; else nothing does
-            is_open = and_(row.c.source.in_(self._sources(connection)), self._ledger.is_open(row))
-            found = _by_id(connection.execute(self._queries.with_ids(ids, is_open)))
-            if rest := ids - found.keys():
-                is_closed = ~self._ledger.is_open(row)
-                closed = _by_id(connection.execute(self._queries.with_ids(rest, is_closed)))
-                found |= {each: [max(rows, key=_own_id)] for each, rows in closed.items()}
-            return found
+        def read(connection: Connection) -> dict[tuple[int, int], Row[Any]]:
+            return {(row.batch_id, row.row_index): row for row in connection.execute(query)}
 
         found = self._read("looking for timeouts in the ledger", read)
         return {
-            sighting: _known(found[sighting.timeout_id], sighting)
+            sighting: _known(found[_key(sighting)], sighting)
             for sighting in sightings
-            if sighting.timeout_id in found
+            if _key(sighting) in found
         }
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
-    def _sources(self, connection: Connection) -> Sequence[str]:
-        return connection.scalars(select(self._ledger.batch.c.source).distinct()).all()
+    def _sources(self, connection: Connection, endpoints: Collection[str]) -> Sequence[str]:
+        batch = self._ledger.batch
+        query = select(batch.c.source).distinct()
+        if endpoints:
+            query = query.where(batch.c.endpoint.in_(endpoints))
+        return connection.scalars(query).all()
 
     def _legacy(self, source: str) -> LegacyTable | None:
         try:
@@ -227,22 +245,14 @@ def _total(found: Sequence[Row[Any]]) -> int:
     return found[0].total if found else 0
 
 
-def _by_id(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
-    found = defaultdict[str, list[Row[Any]]](list)
-    for row in rows:
-        found[row.store_id].append(row)
-    return dict(found)
+def _key(sighting: LevelSighting) -> tuple[int, int]:
+    return sighting.row.batch, sighting.row.row_index
 
 
-def _own_id(row: Row[Any]) -> int:
-    return int(row.id)
-
-
-def _known(rows: Sequence[Row[Any]], sighting: LevelSighting) -> KnownTimeout:
-    """Return the latest; of the same id in several tables, the latest with that body."""
-    row = max(rows, key=lambda each: (each.body_hash == sighting.body_hash, each.id))
+def _known(row: Row[Any], sighting: LevelSighting) -> KnownTimeout:
     return KnownTimeout(
         id=row.id,
+        timeout_id=TimeoutId(row.store_id),
         batch=BatchId(row.batch_id),
         endpoint=EndpointName(row.endpoint),
         due_at=row.due,
@@ -275,6 +285,5 @@ def _audited_row(row: Row[Any]) -> AuditedRow:
         state=row.state,
         reason=row.reason,
         content_hash=row.content_hash,
-        is_intact=bool(row.is_intact),
         handed_over_at=row.handed_over_at,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from migrator.broker.scan import RabbitLevels, delivery_limit
 from migrator.broker.wire import Pump, Wire
 from migrator.domain.ladder import Ladder
+from migrator.domain.routing import DelaysVersion
 from migrator.engine.verify import Verifier, VerifyPlan
 from migrator.engine.verify.plan import Parts
 from migrator.ports.evidence import Evidence
@@ -35,7 +36,8 @@ class VerificationWiring:
         app = self._app
         parts = Parts(
             books=SqlVerifications(app.engine, app.tables, app.store),
-            ladder=self._ladder,
+            ledger_id=app.ledger_id,
+            ladders=self._ladders,
             open_levels=self._open_levels,
             still_staged=RecallWiring(app).still_staged,
             doubtful=lambda: app.books.progress().doubtful,
@@ -47,21 +49,21 @@ class VerificationWiring:
         )
         return Verifier(parts, plan)
 
-    def _ladder(self) -> Ladder:
-        return self._app.broker_facts.ladder(self._app.plan.delays)
+    def _ladders(self) -> Sequence[Ladder]:
+        return [self._app.broker_facts.ladder(delays) for delays in DelaysVersion]
 
     @contextmanager
-    def _open_levels(self) -> Iterator[RabbitLevels]:
-        """Connect to the broker whose levels the settings name.
+    def _open_levels(self, delays: DelaysVersion) -> Iterator[RabbitLevels]:
+        """Connect to the levels of *delays*, on the broker that the settings name.
 
         Raises:
             TargetUnavailable, AccessRefused: As connections do.
         """
-        app, version = self._app, self._app.plan.delays
-        limit = delivery_limit(app.connection, app.management, version)
+        app = self._app
+        limit = delivery_limit(app.connection, app.management, delays)
         pump = Pump()
         try:
             wire = Wire(pump, app.connection, "migrator verify", reads_properties=True)
-            yield RabbitLevels(wire, version, limit=limit, now=app.clock.now)
+            yield RabbitLevels(wire, delays, limit=limit, now=app.clock.now)
         finally:
             pump.close()

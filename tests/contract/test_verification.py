@@ -15,7 +15,7 @@ from migrator.domain.marks import RowMark
 from migrator.domain.recall import RecallScope
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import BatchId, TimeoutId, content_hash
+from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.domain.verification import BatchGap, DestinationBalance
 from migrator.ports import Batch, Lease, StoreEndpoint
 from migrator.ports.recall import Sighting
@@ -57,17 +57,28 @@ def handed_over(
     return site.batches.advance(batch, Event.ALL_SETTLED, lease)
 
 
+def is_intact(site: Site, number: int) -> bool:
+    """Return whether a row still has the content it was claimed with."""
+    row = row_of(site, number)
+    return verifications(site).intact([row.id])[row.id]
+
+
 def row_of(site: Site, number: int) -> AuditedRow:
     """Return what is said of one row."""
     rows = verifications(site).rows(after=0, at_most=100)
     return next(row for row in rows if row.timeout_id == timeout_id(number))
 
 
-def sighting(number: int, *, body: bytes = BODY) -> LevelSighting:
+def sighting(
+    number: int, *, batch: int, index: int | None = None, body: bytes = BODY
+) -> LevelSighting:
     """Return what a message of a row would be seen as."""
-    return LevelSighting(
-        timeout_id=TimeoutId(timeout_id(number)), body_hash=sha256(body).hexdigest()
+    mark = RowMark(
+        batch=BatchId(batch),
+        row_index=number if index is None else index,
+        timeout_id=TimeoutId(timeout_id(number)),
     )
+    return LevelSighting(row=mark, body_hash=sha256(body).hexdigest())
 
 
 # ── balances ────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +122,7 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
         "dispatched": 2,
     }
     assert (balance.in_flight, balance.unaccounted) == (2, 0)
-    assert books.gaps(at_most=5) == (0, [])
+    assert books.gaps((), at_most=5) == (0, [])
     site.dispatching.fold(dispatcher, older_than=LONG_AGO)
     site.upkeep.purge(before=FAR)
     (balance,) = books.balances()
@@ -119,7 +130,7 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     assert (balance.claimed, balance.purged, balance.in_store) == (8, 5, 6)
     assert balance.rows == {"claimed": 2, "quarantined": 1}
     assert balance.unaccounted == 0
-    assert books.gaps(at_most=5) == (0, [])
+    assert books.gaps((), at_most=5) == (0, [])
 
 
 def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) -> None:
@@ -133,7 +144,7 @@ def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) ->
     other = site.second()
     found = [(b.endpoint, b.in_store, b.claimed) for b in verifications(other).balances()]
     assert found == [("Billing", 0, 1), ("Sales.Orders", None, 2)]
-    assert verifications(other).in_both_places(at_most=5) == (0, [])
+    assert verifications(other).in_both_places((), at_most=5) == (0, [])
     other.engine.dispose()
 
 
@@ -141,8 +152,8 @@ def test_an_empty_ledger_has_nothing_to_balance(site: Site) -> None:
     """Fresh is not broken."""
     books = verifications(site)
     assert (books.balances(), books.destinations(now=NOW)) == ([], [])
-    assert (books.gaps(at_most=5), books.in_both_places(at_most=5)) == ((0, []), (0, []))
-    assert (books.rows(after=0, at_most=5), books.known([])) == ([], {})
+    assert (books.gaps((), at_most=5), books.in_both_places((), at_most=5)) == ((0, []), (0, []))
+    assert (books.rows(after=0, at_most=5), books.known([]), books.intact([])) == ([], {}, {})
 
 
 def test_destinations_are_told_by_due_time(site: Site) -> None:
@@ -189,11 +200,11 @@ def test_a_deleted_row_is_a_gap(site: Site) -> None:
         purged=0,
         rows=1,
     )
-    assert books.gaps(at_most=1) == (2, [gap])
-    assert books.gaps(at_most=0) == (2, [])
+    assert books.gaps((), at_most=1) == (2, [gap])
+    assert books.gaps((), at_most=0) == (2, [])
     assert [balance.unaccounted for balance in books.balances()] == [2]
     site.upkeep.purge(before=FAR)
-    assert [(g.size, g.purged, g.rows) for g in books.gaps(at_most=5)[1]] == [(2, 1, 0)] * 2
+    assert [(g.size, g.purged, g.rows) for g in books.gaps((), at_most=5)[1]] == [(2, 1, 0)] * 2
 
 
 def test_rows_whose_batch_is_gone_are_doubtful(site: Site) -> None:
@@ -206,7 +217,7 @@ def test_rows_whose_batch_is_gone_are_doubtful(site: Site) -> None:
     (balance,) = books.balances()
     assert balance.rows == {"doubtful": 2, "quarantined": 1}
     assert (balance.claimed, balance.unaccounted) == (0, -3)
-    total, (gap,) = books.gaps(at_most=5)
+    total, (gap,) = books.gaps((), at_most=5)
     assert (total, gap.batch, gap.endpoint, gap.rows) == (1, batch.id, endpoint.name, 3)
     assert [row.state for row in books.rows(after=0, at_most=5)] == [
         "quarantined",
@@ -235,7 +246,8 @@ def test_rows_come_page_by_page_and_whole(site: Site) -> None:
     assert books.rows(after=rest[-1].id, at_most=3) == []
     found = [*first, *rest]
     assert [row.timeout_id for row in found] == [row.id for row in rows]
-    assert all(row.is_intact for row in found)
+    assert books.intact([row.id for row in found]) == {row.id: True for row in found}
+    assert books.intact([found[0].id, found[-1].id + 1]) == {found[0].id: True}
     assert [row.content_hash for row in found] == [content_hash(r.headers, r.body) for r in rows]
     states = ["handed_over", "quarantined", "handed_over", "handed_over", "claimed"]
     assert [row.state for row in found] == states
@@ -261,20 +273,20 @@ def test_a_row_that_was_changed_is_not_intact(site: Site, changes: dict[str, obj
     with writing(site.engine) as connection:
         is_it = table.c.store_id == timeout_id(1)
         connection.execute(update(table).where(is_it).values(changes))
-    assert [row_of(site, number).is_intact for number in range(3)] == [True, False, True]
+    assert [is_intact(site, number) for number in range(3)] == [True, False, True]
 
 
 def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site) -> None:
     """SQLite takes a value of any type into any column."""
     if not site.is_sqlite:
         pytest.skip("PostgreSQL refuses it")
-    handed_over(site, site.create(hours(2)), site.lease())
+    batch = handed_over(site, site.create(hours(2)), site.lease())
     site.execute(
         "UPDATE migrator_timeout SET body = 'x', headers = 7 WHERE store_id = :id",
         id=timeout_id(0),
     )
-    assert [row_of(site, number).is_intact for number in range(2)] == [False, True]
-    (known,) = verifications(site).known([sighting(0, body=b"x")]).values()
+    assert [is_intact(site, number) for number in range(2)] == [False, True]
+    (known,) = verifications(site).known([sighting(0, batch=batch.id, body=b"x")]).values()
     assert known.is_same_body
 
 
@@ -285,23 +297,49 @@ def test_a_timeout_in_both_places_is_found(site: Site) -> None:
     handed_over(site, endpoint, lease, bad=(3,))
     site.claims.release_quarantined(endpoint)
     books = verifications(site)
-    assert books.in_both_places(at_most=5) == (0, [])
+    assert books.in_both_places((), at_most=5) == (0, [])
     site.insert(rows[1:3])
-    total, found = books.in_both_places(at_most=5)
+    total, found = books.in_both_places((), at_most=5)
     assert (total, [row.timeout_id for row in found]) == (2, [timeout_id(1), timeout_id(2)])
-    assert [(row.state, row.is_intact) for row in found] == [("handed_over", True)] * 2
-    assert [len(books.in_both_places(at_most=n)[1]) for n in (0, 1)] == [0, 1]
-    assert books.in_both_places(at_most=1)[0] == 2
+    assert [row.state for row in found] == ["handed_over"] * 2
+    assert [len(books.in_both_places((), at_most=n)[1]) for n in (0, 1)] == [0, 1]
+    assert books.in_both_places((), at_most=1)[0] == 2
+
+
+def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
+    """However much is wrong with them, the first of the others are returned, and counted."""
+    lease, rows = site.lease(), hours(1, start=5)
+    handed_over(site, site.create(hours(3)), lease)
+    second = site.source_of("Billing_TimeoutData")
+    site.create(rows, source=second)
+    billing = StoreEndpoint(name=EndpointName("Billing"), source=second)
+    handed_over(site, billing, lease)
+    site.insert(hours(3))
+    site.insert(rows, source=second)
+    table, books = site.tables.timeout, verifications(site)
+    total, found = books.in_both_places([billing.name], at_most=1)
+    assert (total, [row.timeout_id for row in found]) == (1, [timeout_id(5)])
+    assert books.in_both_places((), at_most=1)[0] == 4
+    with writing(site.engine) as connection:
+        connection.execute(delete(table).where(table.c.row_index == 0))
+    total, gaps = books.gaps([billing.name], at_most=1)
+    assert (total, [gap.endpoint for gap in gaps]) == (1, [billing.name])
+    assert books.gaps((), at_most=1)[0] == 2
 
 
 # ── sightings ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
-    """Of one id there may be messages with different bodies; unknown ids are left out."""
+    """There may be messages with different bodies; rows that nobody knows are left out."""
     batch = handed_over(site, site.create(hours(2)), site.lease(), bad=(1,))
-    same, other, aside = sighting(0), sighting(0, body=b"other"), sighting(1)
-    found = verifications(site).known([same, other, aside, sighting(7)])
+    same, other, aside = (
+        sighting(0, batch=batch.id),
+        sighting(0, batch=batch.id, body=b"other"),
+        sighting(1, batch=batch.id),
+    )
+    unknown = [sighting(0, batch=batch.id + 1), sighting(0, batch=batch.id, index=7)]
+    found = verifications(site).known([same, other, aside, *unknown])
     assert set(found) == {same, other, aside}
     assert [found[each].is_same_body for each in (same, other, aside)] == [True, False, True]
     assert [found[each].state for each in (same, aside)] == ["handed_over", "quarantined"]
@@ -311,24 +349,46 @@ def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
         "Sales.Orders",
         NOW + timedelta(hours=1),
     )
-    assert one.id == row_of(site, 0).id
+    assert (one.id, one.timeout_id) == (row_of(site, 0).id, timeout_id(0))
+
+
+def test_a_mark_is_looked_up_whatever_id_it_came_with(site: Site) -> None:
+    """Whoever asked can tell that the ledger has another timeout under it."""
+    batch = handed_over(site, site.create(hours(1)), site.lease())
+    (known,) = verifications(site).known([sighting(7, batch=batch.id, index=0)]).values()
+    assert known.timeout_id == timeout_id(0)
 
 
 def test_a_message_without_body_is_that_of_a_row_without(site: Site) -> None:
     """Null and empty are the same on the wire."""
     row = LegacyRow(id=timeout_id(0), body=None)
-    handed_over(site, site.create([row]), site.lease())
-    (found,) = verifications(site).known([sighting(0, body=b"")]).values()
+    batch = handed_over(site, site.create([row]), site.lease())
+    (found,) = verifications(site).known([sighting(0, batch=batch.id, body=b"")]).values()
     assert found.is_same_body
 
 
-def test_of_an_id_that_was_claimed_again_the_open_row_counts(site: Site) -> None:
-    """And when none is open, the latest one."""
+def test_a_row_that_was_claimed_again_has_a_mark_of_its_own(site: Site) -> None:
+    """A message of the first batch is told from one of the second."""
     lease, endpoint = site.lease(), site.create(hours(1))
     first = site.claim(endpoint, lease).batch
     site.claims.release(first, lease)
     second = site.claim(endpoint, lease).batch
-    books, seen = verifications(site), sighting(0)
-    assert [(k.batch, k.state) for k in books.known([seen]).values()] == [(second.id, "claimed")]
-    site.claims.release(second, lease)
-    assert [(k.batch, k.state) for k in books.known([seen]).values()] == [(second.id, "released")]
+    books = verifications(site)
+    seen = [sighting(0, batch=each.id) for each in (first, second)]
+    assert [books.known([each])[each].state for each in seen] == ["released", "claimed"]
+
+
+def test_rows_of_batches_that_were_claimed_lately_are_found(site: Site) -> None:
+    """Page by page, in the order of their ids."""
+    lease, endpoint = site.lease(), site.create(hours(4))
+    first = site.claim(endpoint, lease, max_rows=2).batch
+    site.claim(endpoint, lease, max_rows=2)
+    batch, books = site.tables.batch, verifications(site)
+    since = datetime.now(UTC) - timedelta(days=1)
+    with writing(site.engine) as connection:
+        long_ago = {"claimed_at": since - timedelta(days=1)}
+        connection.execute(update(batch).where(batch.c.id == first.id).values(long_ago))
+    found = books.rows(after=0, at_most=9, claimed_since=since)
+    assert [row.timeout_id for row in found] == [timeout_id(2), timeout_id(3)]
+    assert books.rows(after=found[0].id, at_most=1, claimed_since=since) == found[1:]
+    assert books.rows(after=found[1].id, at_most=1, claimed_since=since) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -184,20 +185,32 @@ def _destinations(places: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]
 
 
 def _rungs(levels: Sequence[Mapping[str, Any]]) -> Sequence[pictures.Bar]:
-    if not levels:
+    """Return a rung for each level; what two generations have in one is drawn together."""
+    together: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in levels:
+        together[each["level"]].append(each)
+    if not together:
         return ()
-    totals = {each["level"]: each["total"] for each in levels}
-    return pictures.ladder({each["level"]: _shares(each) for each in levels}, counts=totals)
+    return pictures.ladder(
+        {level: _shares(found) for level, found in together.items()},
+        counts={level: _total(found) for level, found in together.items()},
+    )
 
 
-def _shares(level: Mapping[str, Any]) -> Sequence[Share]:
+def _total(found: Sequence[Mapping[str, Any]]) -> int | None:
+    totals = [each["total"] for each in found]
+    return None if None in totals else sum(totals)
+
+
+def _shares(found: Sequence[Mapping[str, Any]]) -> Sequence[Share]:
     """Return ours and of others where each was looked at; what nobody looked at is just there."""
-    ours, foreign = level["ours"] or 0, level["foreign"] or 0
-    rest = max(0, (level["total"] or 0) - ours - foreign)
+    ours = sum(each["ours"] or 0 for each in found)
+    foreign = sum(each["foreign"] or 0 for each in found)
+    total = sum(each["total"] or 0 for each in found)
     return (
         Share(kind="handed", label="of this migration", count=ours),
         Share(kind="stays", label="of others", count=foreign),
-        Share(kind="near", label="not looked at", count=rest),
+        Share(kind="near", label="not looked at", count=max(0, total - ours - foreign)),
     )
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.domain.ladder import Ladder
 from migrator.domain.verification import SLACK, Discrepancy
 from migrator.engine.verify.findings import Findings
-from migrator.engine.verify.plan import Parts, VerifyPlan
+from migrator.engine.verify.plan import Generations, Parts, VerifyPlan, generations
 
 _PATIENCE: Final = timedelta(seconds=8)
 """The broker renews its counts every 5 s."""
@@ -20,43 +19,50 @@ _ASK_AGAIN_S: Final = 1.0
 
 
 def count_levels(
-    parts: Parts, plan: VerifyPlan, findings: Findings, ladder: Ladder, *, waiting: int
-) -> Ladder:
+    parts: Parts, plan: VerifyPlan, findings: Findings, found: Generations, *, waiting: int
+) -> Generations:
     """Report when all levels together hold too few; return what they hold by the last answer.
 
     Args:
         parts: Who is asked.
-        plan: Which endpoints count.
+        plan: Which endpoints and generations count.
         findings: Gets what is wrong, or not known.
-        ladder: The broker's counts.
+        found: The broker's counts.
         waiting: Timeouts that have to be in the levels by now.
     """
-    if _known(ladder) >= waiting:
-        return ladder
-    if ladder.gap:
+    if _known(found) >= waiting:
+        return found
+    if gap := _gap(found):
         findings.not_checked.append(
-            f"whether all {waiting} timeouts are in the levels: {_known(ladder)} messages are "
-            f"known to be there, and {ladder.gap}"
+            f"whether all {waiting} timeouts are in the levels: {_known(found)} messages are "
+            f"known to be there, and {gap}"
         )
-        return ladder
+        return found
     until = parts.clock.now() + _PATIENCE
     demand = _waiting(parts, plan, due_after=until + SLACK)
-    while _known(ladder) < demand and parts.clock.now() < until:
+    while _known(found) < demand and parts.clock.now() < until:
         parts.wait(_ASK_AGAIN_S)
-        ladder = parts.ladder()
-    if _known(ladder) < demand:
+        found = generations(parts, plan)
+    if _known(found) < demand:
         demand = min(demand, _waiting(parts, plan, due_after=until + SLACK))
-    if _known(ladder) < demand:
+    if _known(found) < demand:
         findings.add(
             Discrepancy.TOO_FEW,
-            f"the levels hold {_known(ladder)} messages, those of others included, and {demand} "
+            f"the levels hold {_known(found)} messages, those of others included, and {demand} "
             "timeouts have to wait there; --scan tells which are missing",
         )
-    return ladder
+    return found
 
 
-def _known(ladder: Ladder) -> int:
-    return sum(step.known for step in ladder.steps)
+def _gap(found: Generations) -> str:
+    """Return why the rest may be where nobody counted; empty: it cannot."""
+    if found.left_out:
+        return f"--delays leaves the levels of {', '.join(found.left_out)} out"
+    return "; ".join(sorted({ladder.gap for ladder in found.ladders if ladder.gap}))
+
+
+def _known(found: Generations) -> int:
+    return sum(step.known for ladder in found.ladders for step in ladder.steps)
 
 
 def _waiting(parts: Parts, plan: VerifyPlan, *, due_after: datetime) -> int:

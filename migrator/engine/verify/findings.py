@@ -39,6 +39,12 @@ class Findings:
                 )
             )
 
+    def add_unnamed(self, kind: Discrepancy, count: int, what: str) -> None:
+        """Count *count* more of a kind that nobody named, and say so."""
+        if count:
+            self.counts[kind] += count
+            self.not_checked.append(f"{count} {what} more are counted as {kind}, and not named")
+
     def add_line(self, kind: Discrepancy, line: Line, detail: str) -> None:
         """Count one of a timeout."""
         self.add(kind, detail, endpoint=line.endpoint, timeout_id=line.timeout_id, batch=line.batch)

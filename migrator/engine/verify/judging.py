@@ -9,9 +9,9 @@ from typing import Final
 
 from migrator.domain.evidence import Line, Word
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
-from migrator.domain.routing import parse_routing_key
+from migrator.domain.marks import row_mark
+from migrator.domain.routing import DelaysVersion, parse_routing_key
 from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import TimeoutId
 from migrator.domain.verification import SLACK, Discrepancy, Place, is_another_copy
 from migrator.engine.verify.places import Places
 from migrator.ports.levels import LevelMessage
@@ -38,8 +38,8 @@ class Seen:
 
     began_at: datetime
     places: Places = field(default_factory=Places)
-    flagged: dict[int, tuple[Discrepancy, int]] = field(default_factory=dict)
-    """By the ledger's id: what is wrong with a message of it, and its level."""
+    flagged: dict[int, tuple[Discrepancy, Place]] = field(default_factory=dict)
+    """By the ledger's id: what is wrong with a message of it, and where that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,31 +47,31 @@ class Sighted:
     """One message that was seen, without what is in it."""
 
     claim: LevelSighting | None
-    """What it claims to be; None: no timeout of anybody."""
+    """Which row of ours it is, by its mark; None: somebody else's."""
     place: Place
     seen_at: datetime
     """In the database's time."""
 
 
-def sighted(level: int, message: LevelMessage) -> Sighted:
+def sighted(delays: DelaysVersion, level: int, message: LevelMessage, *, ledger_id: str) -> Sighted:
     """Return what has to be known of *message*; a key that nobody can read has no delay."""
     try:
         delay_s, _ = parse_routing_key(message.routing_key)
     except ValueError:
         delay_s = 0
     return Sighted(
-        claim=_claim(message),
-        place=Place(level=level, delay_s=delay_s),
+        claim=_claim(message, ledger_id),
+        place=Place(delays=delays, level=level, delay_s=delay_s),
         seen_at=message.seen_at,
     )
 
 
-def _claim(message: LevelMessage) -> LevelSighting | None:
+def _claim(message: LevelMessage, ledger_id: str) -> LevelSighting | None:
     timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    if not isinstance(timeout_id, str) or not timeout_id:
+    row = row_mark(message.app_id, timeout_id, ledger_id=ledger_id)
+    if row is None:
         return None
-    body_hash = hashlib.sha256(message.body).hexdigest()
-    return LevelSighting(timeout_id=TimeoutId(timeout_id), body_hash=body_hash)
+    return LevelSighting(row=row, body_hash=hashlib.sha256(message.body).hexdigest())
 
 
 def is_stray(known: KnownTimeout) -> bool:
@@ -85,21 +85,21 @@ def judge_message(
     """Return what is wrong with a message of a timeout of ours; None: nothing.
 
     Args:
-        known: What the ledger has under its id.
+        known: The row whose mark it bears.
         message: Where it is, and when.
-        before: Where a message with that id was seen before in the same pass.
+        before: Where a message of that row was seen before in the same pass.
         held_for: So long it may have been held by somebody who looked.
     """
     place, seen_at = message.place, message.seen_at
-    where = f"in level {place.level:02d}"
+    where = f"in {place}"
     if is_stray(known):
         return Discrepancy.STRAY, f"a message is {where}, but the timeout is {known.state}"
     if not known.is_same_body:
-        return Discrepancy.DIFFERENT, f"a message {where} bears its id, but not its body"
+        return Discrepancy.DIFFERENT, f"a message {where} bears its mark, but not its body"
     if before is not None and is_another_copy(
         before, place, due_at=known.due_at, second_seen_at=seen_at
     ):
-        return Discrepancy.TWICE, f"once in level {before.level:02d}, once {where}"
+        return Discrepancy.TWICE, f"once in {before}, once {where}"
     is_late = known.due_at + SLACK + held_for < seen_at
     if known.state == BatchState.HANDED_OVER and is_late:
         late_s = (seen_at - known.due_at).total_seconds()
@@ -107,7 +107,7 @@ def judge_message(
     return None
 
 
-def line_of(row: AuditedRow) -> Line:
+def line_of(row: AuditedRow, *, is_intact: bool) -> Line:
     """Return the line of *row*, not judged yet."""
     return Line(
         id=row.id,
@@ -121,7 +121,8 @@ def line_of(row: AuditedRow) -> Line:
         state=row.state,
         reason=row.reason,
         content_hash=row.content_hash,
-        is_intact=row.is_intact,
+        is_intact=is_intact,
+        delays=None,
         level=None,
         verdict=Word.NOT_LOOKED,
     )
@@ -131,10 +132,15 @@ def judge_line(line: Line, *, now: datetime, seen: Seen | None) -> Line:
     """Return *line* with its verdict, and the level where its message was seen."""
     place = seen.places[line.id] if seen is not None else None
     flag = seen.flagged.get(line.id) if seen is not None else None
-    level = place.level if place is not None else None
-    if flag is not None:
-        level = flag[1]
-    return replace(line, level=level, verdict=_verdict(line, now, seen, place, flag))
+    where = place if flag is None else flag[1]
+    return at(replace(line, verdict=_verdict(line, now, seen, place, flag)), where)
+
+
+def at(line: Line, place: Place | None) -> Line:
+    """Return *line* with *place* as where its message was seen."""
+    if place is None:
+        return replace(line, delays=None, level=None)
+    return replace(line, delays=place.delays, level=place.level)
 
 
 def _verdict(
@@ -142,7 +148,7 @@ def _verdict(
     now: datetime,
     seen: Seen | None,
     place: Place | None,
-    flag: tuple[Discrepancy, int] | None,
+    flag: tuple[Discrepancy, Place] | None,
 ) -> Word | Discrepancy:
     if not line.is_intact:
         return Discrepancy.CONTENT_CHANGED

@@ -1,32 +1,34 @@
 """Looking once more for timeouts that were in no level; what stays unseen is missing, or hidden.
 
 Rules of this file: only what the ledger still says to be handed over, and not due, can be missing;
-a level that could not be read, or that holds back messages, hides what may be in it.
+a level hides what may be in it when it could not be read, when nobody tells whether it holds
+messages back, or when somebody has some of them; so does a generation that was left out.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 from migrator.domain.evidence import Line, Word
-from migrator.domain.ladder import Ladder
-from migrator.domain.routing import TOP_LEVEL
+from migrator.domain.ladder import Step
+from migrator.domain.marks import RowMark
+from migrator.domain.routing import TOP_LEVEL, DelaysVersion
 from migrator.domain.states import BatchState
-from migrator.domain.timeouts import TimeoutId
 from migrator.domain.verification import SLACK, Discrepancy, can_be_in
 from migrator.engine.verify.findings import Findings
-from migrator.engine.verify.plan import CHUNK, Parts, VerifyPlan
-from migrator.engine.verify.sweep import SecondLook, sweep
+from migrator.engine.verify.judging import at
+from migrator.engine.verify.plan import CHUNK, Generations, Parts, VerifyPlan, generations
+from migrator.engine.verify.sweep import Rung, SecondLook, sweep
 from migrator.ports.verification import LevelSighting
 
 _ROUTED: Final = timedelta(seconds=6)
 """A receipt may be ahead of its messages, and the broker's counts are renewed every 5 s."""
 _STAGED_PATIENCE_S: Final = 10.0
+_COUNTS_PATIENCE_S: Final = 8.0
 
 
 class MissingLook:
@@ -53,18 +55,20 @@ class MissingLook:
         if not unseen or handed_over_last is None:
             return {}
         staged = self._routed(handed_over_last)
-        wanted: dict[TimeoutId, list[int]] = defaultdict(list)
-        for line in unseen.values():
-            wanted[line.timeout_id].append(line.id)
-        look = SecondLook(wanted)
+        look = SecondLook(self._parts, {_mark(line): line.id for line in unseen.values()})
         soonest = min(self._due_in(line) for line in unseen.values())
         levels = [n for n in range(TOP_LEVEL, -1, -1) if can_be_in(n, due_in=soonest)]
-        unread = sweep(self._parts, self._plan, self._parts.ladder(), levels, look.meet)
+        found = generations(self._parts, self._plan)
+        unread = sweep(self._parts, self._plan, found.ladders, levels, look.meet)
         changes = {
-            id_: replace(unseen[id_], level=level, verdict=_found(unseen[id_]))
-            for id_, level in look.met.items()
+            id_: at(_judged(unseen[id_], Word.AGREES), place) for id_, place in look.met.items()
         }
-        still = [line for id_, line in unseen.items() if id_ not in look.met]
+        for id_ in look.different.keys() - look.met.keys():
+            line, place = unseen[id_], look.different[id_]
+            detail = f"a message in {place} bears its mark, but not its body"
+            self._findings.add_line(Discrepancy.DIFFERENT, line, detail)
+            changes[id_] = at(_judged(line, Discrepancy.DIFFERENT), place)
+        still = [line for id_, line in unseen.items() if id_ not in changes]
         lost, hidden = self._decided(list(self._still_waiting(still)), unread)
         for line in lost:
             detail = f"handed over, due {line.due_at:%Y-%m-%d %H:%M:%S} UTC, and in no level"
@@ -75,7 +79,7 @@ class MissingLook:
         if hidden:
             self._findings.not_checked.append(
                 f"whether {hidden} timeouts are still there: they were in no level that could be "
-                "read, and may be in one that could not"
+                "read, and may be where nobody could look"
             )
         return changes
 
@@ -95,11 +99,11 @@ class MissingLook:
         """Yield those of *lines* that the ledger still says to be handed over, and not due."""
         rest = iter(lines)
         while some := list(islice(rest, CHUNK)):
-            asked = {line.timeout_id: _asking(line) for line in some}
+            asked = {line.id: LevelSighting(row=_mark(line), body_hash="") for line in some}
             known = self._parts.books.known(asked.values())
             now = self._parts.clock.now()
             for line in some:
-                found = known.get(asked[line.timeout_id])
+                found = known.get(asked[line.id])
                 if (
                     found is not None
                     and found.id == line.id
@@ -109,23 +113,40 @@ class MissingLook:
                     yield line
 
     def _decided(
-        self, lines: Sequence[Line], unread: Mapping[int, str]
+        self, lines: Sequence[Line], unread: Mapping[Rung, str]
     ) -> tuple[Sequence[Line], int]:
         """Return which of *lines* are missing, and of how many nobody can tell."""
         if not lines:
             return (), 0
-        held = _held(self._parts.ladder())
-        maybe_unread = self._which(lines, unread)
-        maybe_held = [
-            line for line in self._which(lines, held) if line.id not in {m.id for m in maybe_unread}
-        ]
-        room = sum(held.values())
-        if len(maybe_held) > room:  # they cannot all be there
-            maybe_held = []
-        hidden = {line.id for line in (*maybe_unread, *maybe_held)}
+        found = self._counted()
+        if found.left_out:
+            return (), len(lines)
+        steps = _steps(found)
+        dark = {level for _, level in unread}
+        dark |= {step.level for delays, step in steps if _is_dark(delays, step)}
+        away = {step.level: _away(step) for _, step in steps if _away(step)}
+        maybe_dark = {line.id for line in self._which(lines, dark)}
+        maybe_away = [line for line in self._which(lines, away) if line.id not in maybe_dark]
+        if len(maybe_away) > sum(_away(step) for _, step in steps):  # they cannot all be there
+            maybe_away = []
+        hidden = maybe_dark | {line.id for line in maybe_away}
         return [line for line in lines if line.id not in hidden], len(hidden)
 
-    def _which(self, lines: Sequence[Line], levels: Mapping[int, object]) -> Sequence[Line]:
+    def _counted(self) -> Generations:
+        """Return the broker's counts, once they tell everything, or as they are after a while.
+
+        Levels are told seconds after they were made, and what we held ourselves is still among
+        what is consumed for as long.
+        """
+        until_s = self._parts.clock.monotonic_s() + _COUNTS_PATIENCE_S
+        while True:
+            found = generations(self._parts, self._plan)
+            is_told = not any(_is_dark(*each) or each[1].unacknowledged for each in _steps(found))
+            if is_told or self._parts.clock.monotonic_s() >= until_s:
+                return found
+            self._parts.wait(1.0)
+
+    def _which(self, lines: Sequence[Line], levels: Iterable[int]) -> Sequence[Line]:
         return [
             line
             for line in lines
@@ -133,14 +154,24 @@ class MissingLook:
         ]
 
 
-def _asking(line: Line) -> LevelSighting:
-    return LevelSighting(timeout_id=line.timeout_id, body_hash="")
+def _mark(line: Line) -> RowMark:
+    return RowMark(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
 
 
-def _held(ladder: Ladder) -> Mapping[int, int]:
-    """Return how many messages each level holds back; nobody can read those."""
-    return {step.level: step.held for step in ladder.steps if step.held}
+def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, Step]]:
+    return [(each.version, step) for each in found.ladders for step in each.steps if step.exists]
 
 
-def _found(line: Line) -> Word | Discrepancy:
-    return line.verdict if line.verdict is Discrepancy.CONTENT_CHANGED else Word.AGREES
+def _is_dark(delays: DelaysVersion, step: Step) -> bool:
+    """Return whether nobody tells how much a level holds back; classic queues hold nothing back."""
+    return delays is DelaysVersion.V2 and step.held is None
+
+
+def _away(step: Step) -> int:
+    """Return how many messages of a level nobody can read: held back, or with somebody."""
+    return (step.held or 0) + (step.unacknowledged or 0)
+
+
+def _judged(line: Line, verdict: Word | Discrepancy) -> Line:
+    """Return *line* with *verdict*, unless its content is what is wrong."""
+    return replace(line, verdict=verdict) if line.is_intact else line

@@ -9,6 +9,7 @@ from typing import Final
 
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import DoubtfulBatch
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import EndpointName
 from migrator.ports import Clock, FaultPoint
 from migrator.ports.evidence import Evidence
@@ -29,13 +30,15 @@ class VerifyPlan:
 
     endpoints: frozenset[EndpointName] = frozenset()
     """Empty: all."""
+    delays: DelaysVersion | None = None
+    """Which generation to look into; None: each that exists."""
     is_scan: bool = False
     """Whether each message in the levels is looked at."""
     scan: ScanLimits = field(default_factory=ScanLimits)
     deepest: int = 200_000
     """Levels with more messages are not looked into."""
     rate: int = 0
-    """Rows a second; 0: as fast as they come."""
+    """Rows hashed in a second; 0: as fast as they come."""
     shown: int = 20
     """Discrepancies of a kind that are named; all are counted."""
 
@@ -49,9 +52,11 @@ class Parts:
     """What a verification asks, and whom it tells."""
 
     books: Verifications
-    ladder: Callable[[], Ladder]
-    """What waits in each level, by the broker's counts."""
-    open_levels: Callable[[], AbstractContextManager[Levels]]
+    ledger_id: str
+    """By whose mark our messages are known."""
+    ladders: Callable[[], Sequence[Ladder]]
+    """What waits in each level of each generation, by the broker's counts."""
+    open_levels: Callable[[DelaysVersion], AbstractContextManager[Levels]]
     """Connects anew; ``seen_at`` of its messages is the time of ``clock``."""
     still_staged: Callable[[], int | None]
     """Messages in migrator's own staging queues; None: nobody tells."""
@@ -65,3 +70,22 @@ class Parts:
     """Called after each page of rows."""
     progress: Callable[[str, int], None] = lambda _what, _done: None
     """Called with what is being looked at, and how much of it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generations:
+    """The delays that exist on the broker."""
+
+    ladders: Sequence[Ladder]
+    """Those that are looked into."""
+    left_out: Sequence[DelaysVersion]
+    """Those that the plan leaves out; whatever was not seen may be there."""
+
+
+def generations(parts: Parts, plan: VerifyPlan) -> Generations:
+    """Return what exists, with its counts by now."""
+    found = [ladder for ladder in parts.ladders() if not ladder.is_absent]
+    return Generations(
+        ladders=[each for each in found if plan.delays in (None, each.version)],
+        left_out=[each.version for each in found if plan.delays not in (None, each.version)],
+    )

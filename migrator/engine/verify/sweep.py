@@ -17,7 +17,9 @@ from datetime import timedelta
 from typing import Final
 
 from migrator.domain.ladder import Ladder
-from migrator.domain.timeouts import TimeoutId
+from migrator.domain.marks import RowMark
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.verification import Discrepancy, Place, level_text
 from migrator.engine.verify.findings import Findings
 from migrator.engine.verify.judging import Seen, Sighted, is_stray, judge_message, sighted
 from migrator.engine.verify.plan import CHUNK, Parts, VerifyPlan
@@ -26,59 +28,72 @@ from migrator.ports.levels import Levels, ScanEnd, ScanLimits
 from migrator.ports.verification import KnownTimeout, LevelSighting
 
 Meet = Callable[[Sequence[Sighted]], None]
+Rung = tuple[DelaysVersion, int]
+"""A generation and one of its levels."""
 _SIGN_OF_LIFE_S: Final = 2.0
 """The broker's heartbeat is every five seconds."""
+_SHARED: Final = "somebody else consumes it, and may hold messages that were not seen"
 
 
 def sweep(
-    parts: Parts, plan: VerifyPlan, ladder: Ladder, levels: Iterable[int], meet: Meet
-) -> Mapping[int, str]:
+    parts: Parts, plan: VerifyPlan, ladders: Iterable[Ladder], levels: Sequence[int], meet: Meet
+) -> Mapping[Rung, str]:
     """Show every message of *levels* to *meet*; return the levels not gone through, with why.
 
     Args:
         parts: Who is asked.
         plan: How long a level is held, and how deep it may be.
-        ladder: What waits in each level, for levels that are too deep or do not exist.
-        levels: Which ones; highest first.
+        ladders: What waits in each level, for levels that are too deep or do not exist.
+        levels: Which ones, of each generation; highest first.
         meet: Called with some of the messages of a level that were seen, once they went back.
 
     Raises:
         TargetError, StoreUnavailable: Everything has gone back.
     """
-    unread: dict[int, str] = {}
-    steps = {step.level: step for step in ladder.steps}
-    with parts.open_levels() as queues:
-        for level in levels:
-            step = steps[level]
-            if step.known > plan.deepest:
-                unread[level] = f"it holds {step.known} messages; --deepest allows more"
-            elif step.exists:
-                seen, why = _seen(parts, plan.scan, queues, level)
-                if why:
-                    unread[level] = why
-                served_s = parts.clock.monotonic_s()
-                for start in range(0, len(seen), CHUNK):
-                    meet(seen[start : start + CHUNK])
-                    if parts.clock.monotonic_s() - served_s > _SIGN_OF_LIFE_S:
-                        queues.ready()
-                        served_s = parts.clock.monotonic_s()
+    unread: dict[Rung, str] = {}
+    for ladder in ladders:
+        with parts.open_levels(ladder.version) as queues:
+            there = {step.level: step for step in ladder.steps if step.exists}
+            for level in levels:
+                if level not in there:
+                    continue
+                if there[level].known > plan.deepest:
+                    why = f"it holds {there[level].known} messages; --deepest allows more"
+                    unread[ladder.version, level] = why
+                    continue
+                seen, gap = _seen(parts, plan.scan, queues, (ladder.version, level))
+                if gap:
+                    unread[ladder.version, level] = gap
+                _show(parts, queues, seen, meet)
     return unread
 
 
+def _show(parts: Parts, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> None:
+    served_s = parts.clock.monotonic_s()
+    for start in range(0, len(seen), CHUNK):
+        meet(seen[start : start + CHUNK])
+        if parts.clock.monotonic_s() - served_s > _SIGN_OF_LIFE_S:
+            queues.ready()
+            served_s = parts.clock.monotonic_s()
+
+
 def _seen(
-    parts: Parts, limits: ScanLimits, queues: Levels, level: int
+    parts: Parts, limits: ScanLimits, queues: Levels, rung: Rung
 ) -> tuple[Sequence[Sighted], str | None]:
-    """Return what was seen in *level*, and why that is not all of it; None: it is."""
+    """Return what was seen in a level, and why that is not all of it; None: it is."""
     seen: list[Sighted] = []
+    delays, level = rung
     scan = queues.scan(level, limits)
     try:
         while found := scan.receive(at_most=CHUNK):
-            seen += [sighted(level, message) for message in found]
-            parts.progress(f"level {level:02d}", len(seen))
+            seen += [sighted(delays, level, each, ledger_id=parts.ledger_id) for each in found]
+            parts.progress(level_text(delays, level), len(seen))
     except DeliveryLimitNear as exc:
         return seen, str(exc)
     finally:
         scan.close()
+    if scan.end is ScanEnd.SHARED:
+        return seen, _SHARED
     if scan.end is not ScanEnd.EMPTY:
         return seen, f"it holds more than fits the time; {len(seen)} were looked at"
     return seen, None
@@ -94,22 +109,31 @@ class FirstLook:
         self._findings = findings
         self._held_for = timedelta(seconds=plan.scan.hold_s)
         self.seen = Seen(began_at=parts.clock.now())
-        self.ours: Counter[int] = Counter()
-        """By level."""
-        self.foreign: Counter[int] = Counter()
+        self.ours: Counter[Rung] = Counter()
+        """By generation and level."""
+        self.foreign: Counter[Rung] = Counter()
 
     def meet(self, messages: Sequence[Sighted]) -> None:
         """Judge messages that went back already."""
         known = self._known({each.claim for each in messages if each.claim is not None})
         for message in messages:
-            level = message.place.level
+            rung = message.place.delays, message.place.level
             found = known.get(message.claim) if message.claim is not None else None
-            if found is None:
-                self.foreign[level] += 1
+            if message.claim is None or found is None:
+                self.foreign[rung] += 1
                 continue
-            self.ours[level] += 1
-            if self._plan.covers(found.endpoint):
+            self.ours[rung] += 1
+            if not self._plan.covers(found.endpoint):
+                continue
+            if found.timeout_id == message.claim.row.timeout_id:
                 self._judge(message, found)
+            else:
+                self._add(
+                    Discrepancy.DIFFERENT,
+                    found,
+                    f"a message in {message.place} bears its mark, but is timeout "
+                    f"{message.claim.row.timeout_id}",
+                )
 
     def _known(self, claims: set[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
         """Ask the ledger, and once more about those that no level may hold."""
@@ -128,28 +152,38 @@ class FirstLook:
             self.seen.places.add(known.id, message.place)
         if wrong is not None:
             kind, detail = wrong
-            self.seen.flagged[known.id] = kind, message.place.level
-            self._findings.add(
-                kind,
-                detail,
-                endpoint=known.endpoint,
-                timeout_id=None if message.claim is None else message.claim.timeout_id,
-                batch=known.batch,
-            )
+            self.seen.flagged[known.id] = kind, message.place
+            self._add(kind, known, detail)
+
+    def _add(self, kind: Discrepancy, known: KnownTimeout, detail: str) -> None:
+        self._findings.add(
+            kind,
+            detail,
+            endpoint=known.endpoint,
+            timeout_id=known.timeout_id,
+            batch=known.batch,
+        )
 
 
 class SecondLook:
     """Looks for certain timeouts only."""
 
-    def __init__(self, wanted: Mapping[TimeoutId, Sequence[int]]) -> None:
-        """Look for the ids of *wanted*; its values are the ledger's own."""
+    def __init__(self, parts: Parts, wanted: Mapping[RowMark, int]) -> None:
+        """Look for the rows of *wanted*; its values are the ledger's own ids."""
+        self._parts = parts
         self._wanted = wanted
-        self.met: dict[int, int] = {}
-        """The ledger's id → the level where it was seen."""
+        self.met: dict[int, Place] = {}
+        """The ledger's id → where it was seen."""
+        self.different: dict[int, Place] = {}
+        """The same, of messages with another body."""
 
     def meet(self, messages: Sequence[Sighted]) -> None:
         """Remember which of the wanted were seen."""
-        for message in messages:
-            if message.claim is not None:
-                rows = self._wanted.get(message.claim.timeout_id, ())
-                self.met |= dict.fromkeys(rows, message.place.level)
+        places = {
+            each.claim: each.place
+            for each in messages
+            if each.claim is not None and each.claim.row in self._wanted
+        }
+        for claim, known in self._parts.books.known(places).items() if places else ():
+            found = self.met if known.is_same_body else self.different
+            found[self._wanted[claim.row]] = places[claim]

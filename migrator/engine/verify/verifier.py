@@ -6,11 +6,10 @@ have been seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from migrator.domain.evidence import Line
-from migrator.domain.ladder import Ladder
 from migrator.domain.routing import TOP_LEVEL
 from migrator.domain.verification import (
     SLACK,
@@ -20,16 +19,16 @@ from migrator.domain.verification import (
     EndpointBalance,
     LevelBalance,
     Verification,
+    level_text,
 )
 from migrator.engine.verify.counting import count_levels
 from migrator.engine.verify.findings import Findings
 from migrator.engine.verify.judging import Seen, judge_line, line_of
 from migrator.engine.verify.missing import MissingLook
-from migrator.engine.verify.plan import ASKED, Parts, VerifyPlan
+from migrator.engine.verify.plan import ASKED, Generations, Parts, VerifyPlan, generations
 from migrator.engine.verify.rows import RowPass
 from migrator.engine.verify.sweep import FirstLook, sweep
 from migrator.ports import T
-from migrator.ports.verification import AuditedRow
 
 
 class Verifier:
@@ -51,24 +50,24 @@ class Verifier:
         """
         parts, plan, findings = self._parts, self._plan, self._findings
         taken_at = parts.clock.now()
-        ladder = parts.ladder()
-        look = self._first_look(ladder) if plan.is_scan else None
+        found = generations(parts, plan)
+        look = self._first_look(found) if plan.is_scan else None
         rows = RowPass(parts, plan, findings, look.seen if look else None)
         rows.run()
-        changes = dict(rows.changes)
+        changes: dict[int, Line] = {}
         if look is not None:
             changes |= MissingLook(parts, plan, findings).run(
                 rows.unseen, handed_over_last=rows.handed_over_last
             )
-            ladder = parts.ladder()  # what is with us while we look counts as consumed
+            found = generations(parts, plan)  # what is with us while we look counts as consumed
         destinations = self._destinations()
         waiting = sum(each.waiting for each in destinations)
         if look is None:
             findings.not_checked.append(
                 "which messages are in the levels: only --scan looks at each"
             )
-            ladder = count_levels(parts, plan, findings, ladder, waiting=waiting)
-        self._tell_gaps(rows, ladder, is_scanned=look is not None)
+            found = count_levels(parts, plan, findings, found, waiting=waiting)
+        self._tell_gaps(rows, found, is_scanned=look is not None)
         endpoints = self._balances()
         changes |= self._both_places(look.seen if look else None)
         if parts.evidence is not None and changes:
@@ -77,8 +76,9 @@ class Verifier:
             taken_at=taken_at,
             endpoints=endpoints,
             destinations=destinations,
-            levels=_levels(ladder, look),
+            levels=_levels(found, look),
             rows_checked=rows.checked,
+            rows_taken_over=rows.taken_over,
             waiting=waiting,
             discrepancies=tuple(findings.first),
             counts=dict(findings.counts),
@@ -86,15 +86,18 @@ class Verifier:
             not_checked=tuple(findings.not_checked),
         )
 
-    def _first_look(self, ladder: Ladder) -> FirstLook:
+    def _first_look(self, found: Generations) -> FirstLook:
         look = FirstLook(self._parts, self._plan, self._findings)
-        unread = sweep(self._parts, self._plan, ladder, range(TOP_LEVEL, -1, -1), look.meet)
-        for level, why in unread.items():
-            self._findings.not_checked.append(f"level {level:02d}: {why}")
+        levels = range(TOP_LEVEL, -1, -1)
+        unread = sweep(self._parts, self._plan, found.ladders, levels, look.meet)
+        for (delays, level), why in unread.items():
+            self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
         return look
 
-    def _tell_gaps(self, rows: RowPass, ladder: Ladder, *, is_scanned: bool) -> None:
+    def _tell_gaps(self, rows: RowPass, found: Generations, *, is_scanned: bool) -> None:
         tell = self._findings.not_checked.append
+        for delays in found.left_out:
+            tell(f"the {delays} levels: --delays leaves them out")
         if rows.too_new:
             tell(
                 f"{rows.too_new} timeouts that were handed over while the levels were gone "
@@ -102,8 +105,8 @@ class Verifier:
             )
         if rows.uncounted:
             tell(f"{rows.uncounted} timeouts more were in no level; they were not looked for again")
-        if is_scanned and ladder.gap:
-            tell(f"messages that a level holds back: {ladder.gap}")
+        for gap in sorted({ladder.gap for ladder in found.ladders if is_scanned and ladder.gap}):
+            tell(f"messages that a level holds back: {gap}")
 
     # ── sums ────────────────────────────────────────────────────────────────────────────────
 
@@ -133,10 +136,10 @@ class Verifier:
 
     def _gaps(self) -> Sequence[BatchGap]:
         """Report batches that have other rows than they should, twice."""
-        lasting = _asked_twice(
-            lambda: self._parts.books.gaps(at_most=ASKED)[1], lambda gap: gap.batch
+        found, more = _asked_twice(
+            lambda: self._parts.books.gaps(self._plan.endpoints, at_most=ASKED),
+            lambda gap: (gap.batch, gap.rows < gap.size - gap.purged),
         )
-        found = [gap for gap in lasting if self._plan.covers(gap.endpoint)]
         for gap in found:
             should = gap.size - gap.purged
             self._findings.add(
@@ -145,35 +148,43 @@ class Verifier:
                 endpoint=gap.endpoint,
                 batch=gap.batch,
             )
-        self._tell_unnamed(len(lasting), "batches with other rows than they should have")
+        self._findings.add_unnamed(
+            Discrepancy.ROWS_GONE, more, "batches with other rows than they should have"
+        )
         return found
 
     def _both_places(self, seen: Seen | None) -> Mapping[int, Line]:
         """Report timeouts that are in store and ledger, twice; return their lines."""
-        lasting: Iterable[AuditedRow] = _asked_twice(
-            lambda: self._parts.books.in_both_places(at_most=ASKED)[1], lambda row: row.id
+        rows, more = _asked_twice(
+            lambda: self._parts.books.in_both_places(self._plan.endpoints, at_most=ASKED),
+            lambda row: row.id,
         )
         now = self._parts.clock.now()
+        intact = self._parts.books.intact([row.id for row in rows])
         lines = [
-            judge_line(line_of(row), now=now, seen=seen)
-            for row in lasting
-            if self._plan.covers(row.endpoint)
+            judge_line(line_of(row, is_intact=intact.get(row.id, True)), now=now, seen=seen)
+            for row in rows
         ]
         for line in lines:
             detail = f"it is in {line.source}, and in the ledger as {line.state}"
             self._findings.add_line(Discrepancy.IN_BOTH_PLACES, line, detail)
-        self._tell_unnamed(len(lines), "timeouts in store and ledger")
+        self._findings.add_unnamed(
+            Discrepancy.IN_BOTH_PLACES, more, "timeouts in both store and ledger"
+        )
         return {line.id: replace(line, verdict=Discrepancy.IN_BOTH_PLACES) for line in lines}
 
-    def _tell_unnamed(self, count: int, what: str) -> None:
-        if count >= ASKED:
-            self._findings.not_checked.append(f"{what} beyond the first {ASKED}")
 
-
-def _asked_twice(ask: Callable[[], Sequence[T]], key: Callable[[T], object]) -> Sequence[T]:
-    """Return what the second answer has in common with the first; one is enough if it is empty."""
-    first = {key(each) for each in ask()}
-    return [each for each in ask() if key(each) in first] if first else ()
+def _asked_twice(
+    ask: Callable[[], tuple[int, Sequence[T]]], key: Callable[[T], object]
+) -> tuple[Sequence[T], int]:
+    """Return what both answers name, and how many more they count; one is enough if it is empty."""
+    total, first = ask()
+    if not total:
+        return (), 0
+    keys = {key(each) for each in first}
+    total_again, again = ask()
+    more = min(total - len(first), total_again - len(again))
+    return [each for each in again if key(each) in keys], more
 
 
 def _gone_or_too_many(*, is_gone: bool) -> Discrepancy:
@@ -184,14 +195,16 @@ def _is_unexplained(balance: EndpointBalance, gaps: Sequence[BatchGap]) -> bool:
     return balance.unaccounted != 0 and not any(g.endpoint == balance.endpoint for g in gaps)
 
 
-def _levels(ladder: Ladder, look: FirstLook | None) -> Sequence[LevelBalance]:
+def _levels(found: Generations, look: FirstLook | None) -> Sequence[LevelBalance]:
     return tuple(
         LevelBalance(
+            delays=ladder.version,
             level=step.level,
             total=None if step.ready is None else step.known,
-            ours=None if look is None else look.ours[step.level],
-            foreign=None if look is None else look.foreign[step.level],
+            ours=None if look is None else look.ours[ladder.version, step.level],
+            foreign=None if look is None else look.foreign[ladder.version, step.level],
         )
+        for ladder in found.ladders
         for step in ladder.steps
         if step.exists
     )

@@ -29,14 +29,14 @@ ABOUT = {
 def write(path: Path, *ids: int) -> None:
     """Begin, or go on with, evidence that is then interrupted."""
     with open_evidence(path, ABOUT) as file:
-        list(file.taken_over())
+        file.write(list(file.taken_over()))
         file.write([line(each) for each in ids])
 
 
 def finish(path: Path) -> list[str]:
     """Go on with evidence and finish it; return its lines."""
     with open_evidence(path, ABOUT) as file:
-        list(file.taken_over())
+        file.write(list(file.taken_over()))
         file.finish({"verdict": "balanced"})
     return _checked(path)
 
@@ -81,7 +81,9 @@ def test_a_torn_line_is_written_anew(tmp_path: Path, cut: int) -> None:
     raw = partial(path).read_bytes()
     partial(path).write_bytes(raw[: -cut * len(raw) // 60])
     with open_evidence(path, ABOUT) as file:
-        there = [found.id for found in file.taken_over()]
+        lines = list(file.taken_over())
+        file.write(lines)
+        there = [found.id for found in lines]
     write(path, *({1, 2, 3} - set(there)))
     assert finish(path) == finish(whole)
 
@@ -114,7 +116,9 @@ def test_lines_are_replaced_all_at_once(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("change", [{"ledger": "b2"}, {"scan": False}, {"endpoints": ["Sales"]}])
+@pytest.mark.parametrize(
+    "change", [{"ledger": "b2"}, {"scan": False}, {"endpoints": ["Sales"]}, {"version": "2"}]
+)
 def test_the_evidence_of_something_else_is_refused(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -128,6 +132,44 @@ def test_the_evidence_of_something_else_is_refused(
     ):
         pass
     assert partial(path).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"taken_at": "2026-03-11T09:30:01+00:00"}, "was begun 2026-03-10 09:30 UTC, more than 24"),
+        ({"taken_at": "2026-03-11T09:30:00"}, "no time in its first line"),
+    ],
+)
+def test_what_is_too_old_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
+    """A day is the most that what a file says may be apart; nothing is deleted unasked."""
+    path = tmp_path / "e.jsonl"
+    write(path, 1)
+    before = partial(path).read_bytes()
+    with pytest.raises(ConfigError, match=told), open_evidence(path, ABOUT | change):
+        pass
+    assert partial(path).read_bytes() == before
+    with open_evidence(path, ABOUT | {"taken_at": "2026-03-11T09:30:00+00:00"}) as file:
+        assert len(list(file.taken_over())) == 1
+    assert json.loads(partial(path).read_text().splitlines()[0])["taken_at"] == ABOUT["taken_at"]
+
+
+@pytest.mark.parametrize("read", [0, 1, 2, 3])
+def test_interrupted_while_it_goes_on_what_was_there_stays(tmp_path: Path, read: int) -> None:
+    """Until all of it was read, the lines are written beside it."""
+    path = tmp_path / "e.jsonl"
+    write(path, 1, 2, 3)
+    before = partial(path).read_bytes()
+    with open_evidence(path, ABOUT) as file:
+        earlier = iter(file.taken_over())
+        for _ in range(read):
+            file.write([next(earlier)])
+    assert partial(path).read_bytes() == before
+    with open_evidence(path, ABOUT) as file:
+        first, *_ = file.taken_over()
+        file.write([first, line(9)])
+    with open_evidence(path, ABOUT) as file:
+        assert [each.id for each in file.taken_over()] == [1, 9]
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:

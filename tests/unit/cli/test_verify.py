@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from migrator.cli import verify
-from migrator.domain.timeouts import BatchId, EndpointName
+from migrator.cli.opening import opened
+from migrator.config import load
+from migrator.daemon.owner import current_owner
+from migrator.daemon.recalling import recall
+from migrator.daemon.scanning import looking_through
+from migrator.domain.recall import RecallScope
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane
 from migrator.domain.verification import (
     DestinationBalance,
     Discrepancy,
@@ -20,8 +27,9 @@ from migrator.domain.verification import (
     LevelBalance,
     Verification,
 )
+from migrator.engine.recall import RecallTerms
 from migrator.engine.verify import Verifier
-from migrator.errors import ExitCode, TargetUnavailable
+from migrator.errors import ExitCode, PreflightRefused, TargetUnavailable
 from tests.unit.cli.conftest import Program
 from tests.unit.cli.html.reading import read
 
@@ -42,10 +50,11 @@ BALANCED = Verification(
         DestinationBalance(endpoint=SALES, destination="Billing", waiting=10, left=5, quarantined=0)
     ],
     levels=[
-        LevelBalance(level=16, total=12, ours=10, foreign=2),
-        LevelBalance(level=0, total=0, ours=0, foreign=0),
+        LevelBalance(delays=DelaysVersion.V2, level=16, total=12, ours=10, foreign=2),
+        LevelBalance(delays=DelaysVersion.V1, level=0, total=0, ours=0, foreign=0),
     ],
     rows_checked=18,
+    rows_taken_over=0,
     waiting=10,
     discrepancies=(),
     counts={Discrepancy.TWICE: 0},
@@ -95,8 +104,8 @@ def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> Non
     words = [line.split() for line in lines]
     assert words[1] == ["Sales", "20", "2", "15", "0", "0", "0", "1", "0", "1", "1", "3"]
     assert ["Billing", "Sales", "10", "5", "0"] in words
-    assert ["16", "12", "10", "2"] in words
-    assert not [each for each in words if each and each[0] == "00"]
+    assert ["v2", "16", "12", "10", "2"] in words
+    assert not [each for each in words if "00" in each]
     assert "rows_gone: 41" in lines
     assert "not checked: level 21: it holds more" in lines
     assert "doubtful: batches 9" in lines[-3]
@@ -110,6 +119,10 @@ def test_programs_read_the_same() -> None:
     document = verify.document(DISCREPANT, "abc")
     assert document["verdict"] == "discrepant"
     assert document["is_complete"] is False
+    assert document["levels"] == [
+        {"delays": "v2", "level": 16, "total": 12, "ours": 10, "foreign": 2},
+        {"delays": "v1", "level": 0, "total": 0, "ours": 0, "foreign": 0},
+    ]
     assert document["counts"] == {"rows_gone": 41, "too_few_in_levels": 1}
     assert document["evidence_sha256"] == "abc"
     assert document["endpoints"] == [
@@ -184,6 +197,60 @@ def test_nobody_knows_such_an_endpoint(program: Program) -> None:
 def test_a_span_has_to_be_one(program: Program) -> None:
     """The option is named."""
     assert "--hold" in program("verify", "--hold", "long", codes=[2]).err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--hold", "0s"), ("--deepest", "-1"), ("--rate", "-1")]
+)
+def test_what_cannot_be_is_refused(program: Program, option: str, value: str) -> None:
+    """Before anything is looked at; the option is named."""
+    program.seeded()
+    assert option in program("verify", "--scan", option, value, codes=[2]).err
+
+
+def test_what_was_taken_over_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was compared by somebody before."""
+    found = replace(BALANCED, rows_taken_over=7)
+    verify.show(found)
+    assert "7 rows more were compared by the call that was" in capsys.readouterr().out
+    assert verify.document(found)["rows_taken_over"] == 7
+
+
+@pytest.mark.parametrize(
+    ("lane", "told"), [(RECALL_LANE, "recalls"), (SCAN_LANE, "another `migrator verify --scan`")]
+)
+def test_one_looks_through_the_levels_at_a_time(program: Program, lane: Lane, told: str) -> None:
+    """Nor does anybody while timeouts are recalled; counting them goes on."""
+    program.seeded()
+    with opened(load(file=None)) as app:
+        app.leases.acquire(lane, "elsewhere/1/1/1/x", timedelta(minutes=5))
+    assert told in program("verify", "--scan", codes=[3]).err
+    program("verify")
+
+
+def test_a_scan_keeps_recalls_away_and_nobody_else(program: Program) -> None:
+    """Lanes of hand-over can be taken; afterwards the status does not tell of the lease."""
+    program.seeded()
+    terms = RecallTerms(margin=timedelta(minutes=1), hold=timedelta(seconds=1), deepest=1)
+    with opened(load(file=None)) as app:
+        with looking_through(app):
+            assert SCAN_LANE in {each.lane for each in app.books.progress().lanes}
+            with pytest.raises(PreflightRefused, match="verify --scan"):
+                recall(app, RecallScope(), terms, progress=lambda _: None)
+            assert app.leases.acquire(Lane(0), "somebody", timedelta(minutes=1)) is not None
+        assert SCAN_LANE not in {each.lane for each in app.books.progress().lanes}
+
+
+def test_the_lease_of_a_dead_one_is_taken(program: Program) -> None:
+    """It ran on this machine, and is no more."""
+    program.seeded()
+    *place, _, started, secret = current_owner().split("/")
+    with opened(load(file=None)) as app:
+        dead = "/".join([*place, str(2**22 + 1), started, secret])
+        for lane in (SCAN_LANE, RECALL_LANE):
+            app.leases.acquire(lane, dead, timedelta(minutes=5))
+        with looking_through(app):
+            assert app.leases.owner_of(SCAN_LANE) != dead
 
 
 def test_an_interrupted_one_says_how_to_go_on(

@@ -16,6 +16,7 @@ from migrator.domain.evidence import (
     parse_document,
     parse_line,
 )
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.domain.verification import Discrepancy
 
@@ -35,6 +36,7 @@ def line(id_: int = 1, **changes: Any) -> Line:
         "reason": None,
         "content_hash": "ab",
         "is_intact": True,
+        "delays": DelaysVersion.V2,
         "level": 21,
         "verdict": Word.AGREES,
     }
@@ -45,7 +47,7 @@ def line(id_: int = 1, **changes: Any) -> Line:
     "given",
     [
         line(),
-        line(destination="Bülling\n\u2028\ud800", level=None, verdict=Word.NOT_LOOKED),
+        line(destination="Bülling\n\u2028\ud800", delays=None, level=None, verdict=Word.NOT_LOOKED),
         line(destination=None, state="quarantined", reason="no-destination"),
         line(is_intact=False, verdict=Discrepancy.CONTENT_CHANGED),
     ],
@@ -67,7 +69,15 @@ def test_only_objects_are_read(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"id": "x"}, {"verdict": "fine"}, {"due_at": 7}, {"batch": None}, {"due_at": "x"}]
+    "change",
+    [
+        {"id": "x"},
+        {"verdict": "fine"},
+        {"due_at": 7},
+        {"batch": None},
+        {"due_at": "x"},
+        {"delays": "v3"},
+    ],
 )
 def test_what_is_of_another_kind_is_refused(change: dict[str, Any]) -> None:
     """Nothing is guessed from a file that somebody changed."""

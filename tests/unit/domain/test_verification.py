@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.domain.routing import levels_passed
+from migrator.domain.routing import DelaysVersion, levels_passed
 from migrator.domain.states import BatchState, RowState
 from migrator.domain.timeouts import BatchId, EndpointName
 from migrator.domain.verification import (
@@ -21,6 +21,7 @@ from migrator.domain.verification import (
 )
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+V1 = DelaysVersion.V1
 SALES = EndpointName("Sales")
 
 
@@ -34,6 +35,7 @@ def verification(
         destinations=(),
         levels=(),
         rows_checked=0,
+        rows_taken_over=0,
         waiting=0,
         discrepancies=(),
         counts=counts or {},
@@ -95,6 +97,8 @@ def test_in_flight_leaves_out_what_nobody_can_tell() -> None:
         (Place(level=4, delay_s=24), Place(level=3, delay_s=24), 14, True),
         (Place(level=4, delay_s=24), Place(level=4, delay_s=24), 0, True),
         (Place(level=4, delay_s=24), Place(level=3, delay_s=25), 0, True),
+        (Place(level=4, delay_s=24, delays=V1), Place(level=3, delay_s=24), 8, True),
+        (Place(level=4, delay_s=24, delays=V1), Place(level=3, delay_s=24, delays=V1), 8, False),
         # the slack is the benefit of the doubt
         (Place(level=4, delay_s=24), Place(level=3, delay_s=24), 13, False),
     ],

@@ -111,10 +111,13 @@ def verification(**changes: Any) -> Mapping[str, Any]:
         "endpoints": [balance(handed_over=12_000, claimed=20, recalled=4)],
         "destinations": [place("Billing", waiting=7_000, left=5_000)],
         "levels": [
-            LevelBalance(level=n, total=n * 1_000, ours=n * 900, foreign=n * 100)
+            LevelBalance(
+                delays=DelaysVersion.V2, level=n, total=n * 1_000, ours=n * 900, foreign=n * 100
+            )
             for n in range(27, -1, -1)
         ],
         "rows_checked": 12_024,
+        "rows_taken_over": 0,
         "waiting": 7_000,
         "discrepancies": (),
         "counts": {Discrepancy.TWICE: 0},

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from migrator.cli.html import verify_page
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import BatchId
 from migrator.domain.verification import Discrepancy, LevelBalance
 from tests.unit.cli.html.reading import Page, read
@@ -47,7 +48,7 @@ def test_numbers_are_those_of_the_document() -> None:
     for level in document["levels"]:
         assert rungs[f"{level['level']:02d}"][-1] == level["total"]
         if level["total"]:
-            row = levels[str(level["level"])]
+            row = levels[f"v2 {level['level']}"]
             assert row == [level["total"], level["ours"], level["foreign"]]
     for number in ("rows_checked", "waiting"):
         assert f"{document[number]:,}".replace(",", "\u202f") in page.text
@@ -103,16 +104,20 @@ def test_what_does_not_agree_is_explained() -> None:
 def test_what_is_not_known_is_not_0() -> None:
     """A level nobody looked at, a table that is gone, rows that are in no state."""
     levels = [
-        LevelBalance(level=21, total=None, ours=None, foreign=None),
-        LevelBalance(level=20, total=12, ours=None, foreign=None),
+        LevelBalance(delays=DelaysVersion.V2, level=21, total=None, ours=None, foreign=None),
+        LevelBalance(delays=DelaysVersion.V2, level=20, total=12, ours=None, foreign=None),
+        LevelBalance(delays=DelaysVersion.V1, level=20, total=7, ours=3, foreign=0),
+        LevelBalance(delays=DelaysVersion.V1, level=19, total=7, ours=3, foreign=0),
     ]
     page = shown(levels=levels, not_checked=["level 21"])
     assert page.table("Messages in the delay levels")["21"] == ["24 days", None]
-    assert page.table("Messages in the delay levels")["20"] == ["12 days", 12]
+    assert page.table("Messages in the delay levels")["20"] == ["12 days", 19]
     assert page.table("Messages in each level") == {
         "level": ["messages", "of this migration", "of others"],
-        "21": [None, None, None],
-        "20": [12, None, None],
+        "v2 21": [None, None, None],
+        "v2 20": [12, None, None],
+        "v1 20": [7, 3, 0],
+        "v1 19": [7, 3, 0],
     }
     assert "not looked at" in page.text
 

@@ -10,11 +10,12 @@ import pytest
 
 from migrator.domain.evidence import Word
 from migrator.domain.report import DoubtfulBatch
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import BatchId, Lane
+from migrator.domain.timeouts import BatchId, Lane, TimeoutId
 from migrator.domain.verification import Discrepancy, Place, Verdict
 from migrator.engine.verify import missing, rows, sweep, verifier
-from migrator.engine.verify.places import Places
+from migrator.engine.verify.places import Ids, Places
 from tests.unit.engine.verify.world import BILLING, DAY, NOW, SALES, MemoryEvidence, World
 
 
@@ -183,7 +184,7 @@ def test_a_level_that_could_not_be_read_hides(tired: set[int], window: int) -> N
     found = world.verified()
     assert found.counts == {Discrepancy.MISSING: 1}
     assert found.discrepancies[0].timeout_id == far.timeout_id
-    assert any(text.startswith("level 16: ") for text in found.not_checked)
+    assert any(text.startswith("v2 level 16: ") for text in found.not_checked)
     assert any("timeouts are still there" in text for text in found.not_checked)
 
 
@@ -192,7 +193,7 @@ def test_a_level_that_is_too_deep_is_not_looked_into() -> None:
     world = healthy()
     found = world.verified(deepest=4)
     assert found.verdict is Verdict.BALANCED
-    assert "level 16: it holds 5 messages; --deepest allows more" in found.not_checked
+    assert "v2 level 16: it holds 5 messages; --deepest allows more" in found.not_checked
     assert 16 not in world.closed
 
 
@@ -213,6 +214,10 @@ def test_what_levels_hold_back_is_not_always_known() -> None:
     world = healthy()
     world.gap = "only the management API tells"
     assert "holds back: only the management API" in world.verified().not_checked[0]
+    world.take_out(world.rows[0])
+    found = world.verified()
+    assert found.verdict is Verdict.BALANCED
+    assert "whether 1 timeouts are still there" in found.not_checked[0]
 
 
 def test_a_level_that_does_not_exist_is_left_out() -> None:
@@ -264,7 +269,9 @@ def test_a_stray_is_found(state: str) -> None:
     world.change(world.rows[0], state=state)
     found = world.verified()
     assert found.counts == {Discrepancy.STRAY: 1}
-    assert found.discrepancies[0].detail == f"a message is in level 16, but the timeout is {state}"
+    assert (
+        found.discrepancies[0].detail == f"a message is in v2 level 16, but the timeout is {state}"
+    )
 
 
 def test_a_late_message_is_found() -> None:
@@ -274,7 +281,7 @@ def test_a_late_message_is_found() -> None:
     world.put(world.add(timedelta(seconds=-20)))
     found = world.verified()
     assert found.counts == {Discrepancy.LATE: 1}
-    assert found.discrepancies[0].detail == "in level 00, due 30 s ago"
+    assert found.discrepancies[0].detail == "in v2 level 00, due 30 s ago"
 
 
 def test_a_deleted_row_is_found() -> None:
@@ -352,6 +359,111 @@ def test_other_endpoints_are_left_out() -> None:
     assert (found.verdict, found.rows_checked) == (Verdict.BALANCED, 5)
     assert [each.endpoint for each in found.endpoints] == [SALES]
     assert counts(world) == {"twice_in_levels": 1, "content_changed": 1}
+
+
+def test_only_the_mark_tells_whose_a_message_is() -> None:
+    """A delayed retry has the id of the timeout it once was, and is somebody else's."""
+    world = healthy(2)
+    gone = world.add(timedelta(seconds=-60))
+    for mark in ("", "migrator/zz/1.1.3", "migrator/a1/1.1.receipt", "Sales"):
+        world.put(gone, level=12, mark=mark)
+    world.put(gone, level=12, mark="migrator/a1/7.1.3")  # a batch of which nothing is known
+    found = world.verified()
+    assert (found.verdict, found.counts) == (Verdict.BALANCED, {})
+    assert sum(level.foreign or 0 for level in found.levels) == 5
+
+
+def test_a_mark_with_another_id_is_told() -> None:
+    """And does not stand for the row whose mark it is: that one's message is missed."""
+    world = healthy(2)
+    world.take_out(world.rows[0])
+    other = replace(world.rows[0], timeout_id=TimeoutId("t77"))
+    world.put(other)
+    found = world.verified()
+    assert found.counts == {Discrepancy.DIFFERENT: 1, Discrepancy.MISSING: 1}
+    assert "bears its mark, but is timeout t77" in found.discrepancies[0].detail
+    assert {each.timeout_id for each in found.discrepancies} == {"t1"}
+
+
+def test_a_row_claimed_again_is_not_the_one_before() -> None:
+    """A message of the first batch is a stray, though the second is handed over, too."""
+    world = healthy(1)
+    before = world.add(state="recalled", batch=BatchId(2), timeout_id=TimeoutId("t1"))
+    world.put(before)
+    found = world.verified()
+    assert found.counts == {Discrepancy.STRAY: 1}
+    assert found.discrepancies[0].batch == 2
+
+
+# ── other generations, other consumers ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_scan", [True, False])
+def test_every_generation_that_exists_is_looked_into(is_scan: bool) -> None:
+    """A ledger may have used both; without one of them, nothing is concluded."""
+    world = healthy(2)
+    old = world.add(2 * DAY)
+    world.put(old, delays=DelaysVersion.V1)
+    found = world.verified(is_scan=is_scan)
+    assert (found.verdict, found.counts) == (Verdict.BALANCED, {})
+    assert sum(each.total or 0 for each in found.levels) == 3
+    assert {each.delays for each in found.levels} == {*DelaysVersion}
+    evidence = MemoryEvidence()
+    for delays, others in ((DelaysVersion.V1, 1), (DelaysVersion.V2, 2)):
+        evidence.lines.clear()
+        found = world.verified(is_scan=is_scan, delays=delays, evidence=evidence)
+        assert (found.counts, sum(each.total or 0 for each in found.levels)) == ({}, others)
+        assert any("levels: --delays leaves them out" in text for text in found.not_checked)
+    assert evidence.verdicts()[3] == ("not_seen" if is_scan else "not_looked")
+    world.take_out(world.rows[0])
+    kind = Discrepancy.MISSING if is_scan else Discrepancy.TOO_FEW
+    assert world.verified(is_scan=is_scan).counts == {kind: 1}
+
+
+def test_a_timeout_in_two_generations_is_there_twice() -> None:
+    """It would be delivered from each."""
+    world = healthy(2)
+    world.put(world.rows[1], delays=DelaysVersion.V1)
+    evidence = MemoryEvidence()
+    found = world.verified(evidence=evidence)
+    assert found.counts == {Discrepancy.TWICE: 1}
+    assert found.discrepancies[0].detail == "once in v1 level 16, once in v2 level 16"
+    assert [evidence.lines[n].delays for n in (1, 2)] == [DelaysVersion.V2] * 2
+
+
+def test_without_any_levels_everything_is_missing() -> None:
+    """Somebody deleted the delays, and what was in them."""
+    world = healthy(2)
+    world.missing_levels = {*range(28)}
+    found = world.verified()
+    assert (found.counts, found.levels) == ({Discrepancy.MISSING: 2}, ())
+
+
+def test_a_level_that_somebody_else_consumes_hides() -> None:
+    """Nobody knows what they hold."""
+    world = healthy()
+    world.shared = {16}
+    world.take_out(world.rows[0])
+    far = world.add(2 * DAY)
+    found = world.verified()
+    assert [each.timeout_id for each in found.discrepancies] == [far.timeout_id]
+    assert "v2 level 16: somebody else consumes it" in found.not_checked[0]
+    assert any("1 timeouts are still there" in text for text in found.not_checked)
+
+
+def test_what_is_with_somebody_may_be_what_is_not_seen() -> None:
+    """Also of one who does not consume, but got a message; our own is told for a while, too."""
+    world = healthy()
+    world.take_out(world.rows[0])
+    world.unacknowledged = {16: 1}
+    assert counts(world) == {}
+    assert sum(world.waited) == pytest.approx(8.0)
+
+    def renew() -> None:
+        world.unacknowledged = {}
+
+    world.on_wait = renew
+    assert counts(world) == {"missing_from_levels": 1}
 
 
 def test_a_slow_ledger_does_not_lose_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,7 +584,7 @@ def test_evidence_says_when_nobody_looked() -> None:
 
 @pytest.mark.parametrize("lines", range(9))
 def test_interrupted_evidence_ends_as_if_it_had_not_been(lines: int) -> None:
-    """However much of it was written; what was found out at the end is found out again."""
+    """However much of it was written; and what is as it was is not hashed again."""
     world = healthy(6)
     world.take_out(world.rows[0])
     world.change(world.rows[1], is_intact=False)
@@ -483,18 +595,56 @@ def test_interrupted_evidence_ends_as_if_it_had_not_been(lines: int) -> None:
     whole = MemoryEvidence()
     expected = world.verified(evidence=whole)
     # as a page writes them: nobody had looked for the missing again
-    at_first: dict[int, Word | Discrepancy] = {
-        1: Word.NOT_SEEN,
-        2: Discrepancy.CONTENT_CHANGED,
-        5: Word.AGREES,
-    }
+    at_first: dict[int, Word | Discrepancy] = {1: Word.NOT_SEEN, 5: Word.AGREES}
     before = [
         replace(line, verdict=at_first.get(id_, line.verdict)) for id_, line in whole.lines.items()
     ][:lines]
+    world.hashed.clear()
     broken = MemoryEvidence(before=before)
     found = world.verified(evidence=broken)
     assert broken.lines == whole.lines
-    assert (found.counts, found.rows_checked) == (expected.counts, expected.rows_checked)
+    assert found.counts == expected.counts
+    saved = [line.id for line in before if line.is_intact]
+    assert (found.rows_taken_over, found.rows_checked) == (len(saved), 6 - len(saved))
+    assert set(world.hashed) - {5} == {1, 2, 3, 4, 5, 6} - {*saved, 5}  # of 5, the line is amended
+
+
+@pytest.mark.parametrize(
+    ("at_first", "verdict"),
+    [
+        ({"state": "quarantined", "handed_over_at": None}, "missing_from_levels"),
+        ({"due_at": NOW - DAY}, "missing_from_levels"),
+        ({"content_hash": "cd"}, "missing_from_levels"),
+    ],
+)
+def test_what_became_of_a_row_meanwhile_is_judged_anew(
+    at_first: dict[str, Any], verdict: str
+) -> None:
+    """Lines of an interrupted verification hide nothing that was lost since."""
+    world = healthy(3)
+    now = world.rows[1]
+    world.take_out(now)
+    then = world.change(now, **at_first)
+    first = MemoryEvidence()
+    world.verified(evidence=first)
+    world.change(then, **{name: getattr(now, name) for name in at_first})
+    again = MemoryEvidence(before=list(first.lines.values()))
+    found = world.verified(evidence=again)
+    assert again.verdicts() == {1: "agrees", 2: verdict, 3: "agrees"}
+    assert (found.rows_taken_over, found.rows_checked) == (2, 1)
+
+
+def test_lines_of_rows_that_are_gone_go() -> None:
+    """Purged since, or never of this ledger; rows that were claimed since come in their place."""
+    world = healthy(4)
+    first = MemoryEvidence()
+    world.verified(evidence=first)
+    del world.rows[3], world.rows[0]
+    lines = [line for line in first.lines.values() if line.id != 2]
+    again = MemoryEvidence(before=lines)
+    found = world.verified(evidence=again)
+    assert list(again.lines) == [2, 3]
+    assert (found.rows_taken_over, found.rows_checked) == (1, 1)
 
 
 def test_what_an_earlier_look_found_is_looked_at_again() -> None:
@@ -513,6 +663,17 @@ def test_what_an_earlier_look_found_is_looked_at_again() -> None:
     again = MemoryEvidence(before=before)
     assert world.verified(evidence=again).counts == {}
     assert set(again.verdicts().values()) == {"agrees"}
+
+
+def test_rows_that_are_claimed_while_pages_are_read_are_met() -> None:
+    """An id is given before its claim commits, and its page may have been read by then."""
+    world = healthy(4)
+    world.late_rows = [world.rows.pop(1)]
+    evidence = MemoryEvidence()
+    found = world.verified(evidence=evidence, is_scan=False)
+    assert found.rows_checked == 4
+    assert list(evidence.lines) == [1, 3, 4, 2]
+    assert sorted(world.hashed) == [1, 2, 3, 4]
 
 
 def test_not_more_than_can_be_remembered_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,11 +697,21 @@ def test_places_are_remembered() -> None:
         1023: Place(level=27, delay_s=2**28 - 1),
         1024: Place(level=5, delay_s=40),
         2**62: Place(level=16, delay_s=65_536),
+        7: Place(level=27, delay_s=2**28 - 1, delays=DelaysVersion.V1),
     }
     for row, place in given.items():
         places.add(row, place)
     assert {row: places[row] for row in given} == given
     assert {places[row] for row in (0, 2, 1025, 2**40)} == {None}
+
+
+def test_ids_are_remembered() -> None:
+    """Near and far ones; nothing else."""
+    ids = Ids()
+    given = {1, 8, 8191, 8192, 2**62}
+    for row in given:
+        ids.add(row)
+    assert {row for row in (*given, 0, 2, 9, 8190, 8193, 2**62 + 1) if row in ids} == given
 
 
 def test_times_to_wait_are_long_enough() -> None:
@@ -558,13 +729,21 @@ def test_a_key_that_nobody_can_read_is_no_delay() -> None:
     assert counts(world) == {"twice_in_levels": 1}
 
 
-def test_more_gaps_than_are_named_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be very many."""
+def test_more_than_are_named_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be very many; those of other endpoints take no place."""
     monkeypatch.setattr(verifier, "ASKED", 2)
     world = World()
     for n in range(3):
         world.hand_over(batch=BatchId(n))
         world.sizes[BatchId(n)] += 1
+    world.hand_over(endpoint=BILLING, batch=BatchId(9))
+    world.legacy = {row.timeout_id for row in world.rows}
     found = world.verified()
-    assert found.counts == {Discrepancy.ROWS_GONE: 2}
-    assert "batches with other rows than they should have beyond the first 2" in found.not_checked
+    assert found.counts == {Discrepancy.ROWS_GONE: 3, Discrepancy.IN_BOTH_PLACES: 4}
+    assert (
+        "1 batches with other rows than they should have more are counted as rows_gone, and not "
+        "named"
+    ) in found.not_checked
+    found = world.verified(endpoints=frozenset({BILLING}))
+    assert found.counts == {Discrepancy.IN_BOTH_PLACES: 1}
+    assert found.discrepancies[0].timeout_id == "t4"

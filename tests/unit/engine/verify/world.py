@@ -14,6 +14,7 @@ from migrator.domain.delays import delay_s
 from migrator.domain.evidence import Line
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.ladder import Ladder, Step, build_ladder
+from migrator.domain.marks import Pass, build_mark
 from migrator.domain.report import DoubtfulBatch
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.states import BatchState
@@ -39,6 +40,7 @@ from migrator.ports.verification import (
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
 SALES, BILLING = EndpointName("Sales"), EndpointName("Billing")
+LEDGER_ID = "a1"
 OPEN_STATES = {*BatchState} - {BatchState.RELEASED, BatchState.RECALLED}
 
 
@@ -53,16 +55,19 @@ class FakeScan:
 
     world: World
     level: int
+    delays: DelaysVersion = DelaysVersion.V2
     end: ScanEnd | None = None
     _given: int = 0
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        waiting = self.world.levels.get(self.level, [])
+        waiting = self.world.of(self.delays).get(self.level, [])
         if self.level in self.world.tired:
             raise DeliveryLimitNear("came back too often")
         if self._given >= self.world.window or self._given == len(waiting):
             is_all = self._given == len(waiting)
             self.end = ScanEnd.EMPTY if is_all else ScanEnd.HELD_LONG_ENOUGH
+            if is_all and self.level in self.world.shared:
+                self.end = ScanEnd.SHARED
             return ()
         found = waiting[self._given : self._given + min(at_most, 2)]
         self._given += len(found)
@@ -83,7 +88,13 @@ class World:
     """Everything a verification asks; tests plant what is wrong."""
 
     rows: list[AuditedRow] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
+    """Ids of rows whose content is not what was claimed."""
+    hashed: list[int] = field(default_factory=list)
+    """Ids of rows, as they were hashed."""
     levels: dict[int, list[LevelMessage]] = field(default_factory=dict)
+    v1: dict[int, list[LevelMessage]] | None = None
+    """Levels of the other generation; None: it does not exist."""
     sizes: Counter[BatchId] = field(default_factory=Counter)
     legacy: set[str] = field(default_factory=set)
     doubtful: list[DoubtfulBatch] = field(default_factory=list)
@@ -92,7 +103,10 @@ class World:
     window: int = 1000
     """Messages of a level that can be looked at."""
     tired: set[int] = field(default_factory=set)
+    shared: set[int] = field(default_factory=set)
+    """Levels that somebody else consumes."""
     held: dict[int, int] = field(default_factory=dict)
+    unacknowledged: dict[int, int] = field(default_factory=dict)
     missing_levels: set[int] = field(default_factory=set)
     gap: str = ""
     staged: int | None = 0
@@ -104,6 +118,9 @@ class World:
     signs_of_life: int = 0
     on_wait: Callable[[], None] = lambda: None
     asked_pages: list[int] = field(default_factory=list)
+    opened: DelaysVersion = DelaysVersion.V2
+    late_rows: list[AuditedRow] = field(default_factory=list)
+    """Rows whose claim commits only after the pages they belong on were read."""
     ledger_changes: list[Callable[[], None]] = field(default_factory=list)
     """What happens between two questions about sums."""
 
@@ -134,7 +151,6 @@ class World:
             "state": "handed_over",
             "reason": None,
             "content_hash": "ab",
-            "is_intact": True,
             "handed_over_at": NOW - timedelta(hours=1),
         }
         row = AuditedRow(**(fields | changes))
@@ -149,17 +165,23 @@ class World:
         level: int | None = None,
         body: bytes | None = None,
         late_s: int = 0,
+        mark: str | None = None,
+        delays: DelaysVersion = DelaysVersion.V2,
     ) -> None:
         """Put a message of *row* into its level."""
+        batch_pass = Pass(batch=row.batch, attempt=1)
+        if mark is None:
+            mark = build_mark(LEDGER_ID, batch_pass, row.row_index)
         wait_s = max(delay_s(row.due_at, now=self.now()) + late_s, 1)
-        where = address(DelaysVersion.V2, wait_s, QueueName("Shipping"))
-        self.levels.setdefault(where.level if level is None else level, []).append(
+        where = address(delays, wait_s, QueueName("Shipping"))
+        self.of(delays).setdefault(where.level if level is None else level, []).append(
             LevelMessage(
                 tag=1,
                 routing_key=where.routing_key,
                 seen_at=NOW,
                 headers={RELATED_TO_TIMEOUT_ID: row.timeout_id},
                 message_id="m",
+                app_id=mark,
                 raw_properties=b"",
                 body=body_of(row) if body is None else body,
             )
@@ -190,6 +212,8 @@ class World:
 
     def change(self, row: AuditedRow, **changes: Any) -> AuditedRow:
         """Change a row in the ledger."""
+        if not changes.pop("is_intact", True):
+            self.damaged.add(row.id)
         changed = replace(row, **changes)
         self.rows[self.rows.index(row)] = changed
         return changed
@@ -209,30 +233,46 @@ class World:
 
     # ── the levels ──
 
+    def of(self, delays: DelaysVersion) -> dict[int, list[LevelMessage]]:
+        """Return the levels of *delays*; the other generation comes into being."""
+        if delays is DelaysVersion.V2:
+            return self.levels
+        if self.v1 is None:
+            self.v1 = {}
+        return self.v1
+
     def scan(self, level: int, limits: ScanLimits) -> FakeScan:
         self.is_holding = True
         assert level not in self.missing_levels
-        return FakeScan(self, level)
+        return FakeScan(self, level, self.opened)
 
     def ready(self) -> Mapping[int, int]:
         self.signs_of_life += 1
         return {level: len(found) for level, found in self.levels.items()}
 
-    def ladder(self) -> Ladder:
+    def ladders(self) -> Sequence[Ladder]:
+        older = {} if self.v1 is None else {level: self.v1.get(level, []) for level in range(28)}
         steps = [
             Step(
                 level=level,
                 exists=level not in self.missing_levels,
                 ready=len(self.levels.get(level, ())),
-                unacknowledged=None if self.gap else 0,
+                unacknowledged=None if self.gap else self.unacknowledged.get(level, 0),
                 held=None if self.gap else self.held.get(level, 0),
             )
             for level in range(28)
         ]
-        return build_ladder(DelaysVersion.V2, steps, gap=self.gap)
+        return [
+            build_ladder(
+                DelaysVersion.V1,
+                [Step(level=n, ready=len(found)) for n, found in older.items()],
+            ),
+            build_ladder(DelaysVersion.V2, steps, gap=self.gap),
+        ]
 
     @contextmanager
-    def open_levels(self) -> Iterator[World]:
+    def open_levels(self, delays: DelaysVersion) -> Iterator[World]:
+        self.opened = delays
         yield self
 
     # ── the books ──
@@ -276,7 +316,7 @@ class World:
             )
         return found
 
-    def gaps(self, *, at_most: int) -> tuple[int, Sequence[BatchGap]]:
+    def gaps(self, of: Collection[EndpointName], *, at_most: int) -> tuple[int, Sequence[BatchGap]]:
         self._change()
         there = Counter(row.batch for row in self.rows)
         endpoints = {row.batch: row.endpoint for row in self.rows}
@@ -290,17 +330,37 @@ class World:
                 rows=there[batch],
             )
             for batch, size in sorted(self.sizes.items())
-            if there[batch] != size
+            if there[batch] != size and (not of or endpoints[batch] in of)
         ]
         return len(found), found[:at_most]
 
-    def read_rows(self, *, after: int, at_most: int) -> Sequence[AuditedRow]:
-        self.asked_pages.append(at_most)
-        return [row for row in self.rows if row.id > after][:at_most]
+    def read_rows(
+        self, *, after: int, at_most: int, claimed_since: datetime | None = None
+    ) -> Sequence[AuditedRow]:
+        if claimed_since is None:
+            self.asked_pages.append(at_most)
+            found = [row for row in self.rows if row.id > after]
+        else:
+            assert claimed_since < self.now()
+            found = [row for row in [*self.rows, *self.late_rows] if row.id > after]
+        return sorted(found, key=lambda row: row.id)[:at_most]
 
-    def in_both_places(self, *, at_most: int) -> tuple[int, Sequence[AuditedRow]]:
+    def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
+        self.hashed += ids
+        there = {row.id for row in [*self.rows, *self.late_rows]}
+        return {id_: id_ not in self.damaged for id_ in ids if id_ in there}
+
+    def in_both_places(
+        self, of: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
         self._change()
-        found = [r for r in self.rows if r.timeout_id in self.legacy and r.state in OPEN_STATES]
+        found = [
+            r
+            for r in self.rows
+            if r.timeout_id in self.legacy
+            and r.state in OPEN_STATES
+            and (not of or r.endpoint in of)
+        ]
         return len(found), found[:at_most]
 
     def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
@@ -308,16 +368,18 @@ class World:
         self.elapsed += self.slowness
         found = {}
         for sighting in sightings:
-            rows = [row for row in self.rows if row.timeout_id == sighting.timeout_id]
-            rows.sort(key=lambda row: (row.state in OPEN_STATES, row.id))
-            if rows:
-                same = hashlib.sha256(body_of(rows[-1])).hexdigest()
+            mark = sighting.row
+            for row in self.rows:
+                if (row.batch, row.row_index) != (mark.batch, mark.row_index):
+                    continue
+                same = hashlib.sha256(body_of(row)).hexdigest()
                 found[sighting] = KnownTimeout(
-                    id=rows[-1].id,
-                    batch=rows[-1].batch,
-                    endpoint=rows[-1].endpoint,
-                    due_at=rows[-1].due_at,
-                    state=rows[-1].state,
+                    id=row.id,
+                    timeout_id=row.timeout_id,
+                    batch=row.batch,
+                    endpoint=row.endpoint,
+                    due_at=row.due_at,
+                    state=row.state,
                     is_same_body=same == sighting.body_hash,
                 )
         return found
@@ -328,7 +390,8 @@ class World:
         """Return what a verification asks."""
         return Parts(
             books=Books(self),
-            ladder=self.ladder,
+            ledger_id=LEDGER_ID,
+            ladders=self.ladders,
             open_levels=self.open_levels,
             still_staged=lambda: self.staged,
             doubtful=lambda: self.doubtful,
@@ -353,6 +416,7 @@ class Books:
         self.in_both_places = world.in_both_places
         self.known = world.known
         self.rows = world.read_rows
+        self.intact = world.intact
 
 
 @dataclass
@@ -364,9 +428,7 @@ class MemoryEvidence:
     amended: list[int] = field(default_factory=list)
 
     def taken_over(self) -> Iterable[Line]:
-        for line in self.before:
-            self.lines[line.id] = line
-            yield line
+        yield from self.before
 
     def write(self, lines: Sequence[Line]) -> None:
         assert not self.lines.keys() & {line.id for line in lines}

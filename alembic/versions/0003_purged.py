@@ -1,4 +1,4 @@
-"""Add what a verification needs: how much of a batch was purged, and a way to rows put back."""
+"""Add how many rows of a batch are no longer kept, so that a lost row can be told from them."""
 
 from typing import Any
 
@@ -10,27 +10,15 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-_CLOSED = sa.text("NOT (state IS NULL OR state IN ('quarantined', 'dispatched'))")
 _SETTLED = ("handed_over", "dispatched", "released", "recalled")
 
 
 def upgrade() -> None:
-    """Add one column and one index."""
-    if op.get_context().dialect.name == "postgresql":
-        op.execute("SET LOCAL statement_timeout = 0")  # every row is looked at, twice
-    _add_purged()
-    _index_closed()
-
-
-def downgrade() -> None:
-    """Refuse: the ledger is the only memory of what was handed over."""
-    raise NotImplementedError("the ledger is never downgraded; restore a backup instead")
-
-
-def _add_purged() -> None:
-    """Add the column and fill it: so far, only settled batches can have been purged or folded."""
+    """Add the column; so far, only settled batches can have been purged or folded."""
     names = context.config.attributes["names"]
     schema: Any = names.schema
+    if op.get_context().dialect.name == "postgresql":
+        op.execute("SET LOCAL statement_timeout = 0")  # every row is counted once
     purged = sa.Column("purged", sa.Integer, nullable=False, server_default="0")
     op.add_column(names.table("batch"), purged, schema=schema)
     columns: list[sa.ColumnClause[Any]] = [
@@ -52,13 +40,6 @@ def _add_purged() -> None:
     )
 
 
-def _index_closed() -> None:
-    names = context.config.attributes["names"]
-    op.create_index(
-        names.table("timeout_closed"),
-        names.table("timeout"),
-        ["store_id"],
-        schema=names.schema,
-        postgresql_where=_CLOSED,
-        sqlite_where=_CLOSED,
-    )
+def downgrade() -> None:
+    """Refuse: the ledger is the only memory of what was handed over."""
+    raise NotImplementedError("the ledger is never downgraded; restore a backup instead")
