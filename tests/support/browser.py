@@ -48,10 +48,13 @@ class Shown:
 
 @contextmanager
 def new_browser() -> Iterator[Browser]:
-    """Start a browser; the test is skipped where there is none."""
+    """Start a browser; the test is skipped where there is none, and fails where it is promised."""
     program = shutil.which("chromium")
     if program is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
+        reason = "chromium is not installed: apt-get install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(f"{reason} (and CI is set, so this is no reason to skip)")
+        pytest.skip(reason)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go to
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments)
@@ -62,13 +65,15 @@ def new_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def shown(browser: Browser, url: str) -> Iterator[Shown]:
-    """Open *url* with a browser that remembers nothing."""
+def shown(browser: Browser, url: str, *, has_clock: bool = False) -> Iterator[Shown]:
+    """Open *url* with a browser that remembers nothing; its clock waits to be told, if wanted."""
     context = browser.new_context(viewport={"width": DESKTOP, "height": _HEIGHT})
     try:
         found = Shown(context.new_page())
         found.page.on("request", lambda request: found.requests.append(request.url))
         found.page.on("console", lambda message: found.complaints.append(message.text))
+        if has_clock:
+            found.page.clock.install()
         found.page.goto(url)
         yield found
     finally:

@@ -35,10 +35,15 @@ def moment(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def host(owner: str) -> str:
+    """Return of a process that has a lease what people know: on which machine it is."""
+    return owner.partition("/")[0]
+
+
 @cache
 def _environment() -> Environment:
     environment = new_environment(_PACKAGE)
-    environment.filters.update(moment=moment, size_words=size_words)
+    environment.filters.update(host=host, moment=moment, size_words=size_words)
     return environment
 
 

@@ -54,7 +54,9 @@ def state_of(snapshot: Snapshot, live: Liveness, ready: Readiness) -> State:
         return State(tone=Tone.CARE, title=title, waits=waits)
     if names := sorted({hold.endpoint for hold in snapshot.holds if hold.endpoint is not None}):
         few = ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
-        return State(tone=Tone.CARE, title="Running; some endpoints wait", reasons=[few])
+        return State(
+            tone=Tone.CARE, title="Running; some endpoints wait", reasons=[f"These wait: {few}"]
+        )
     if snapshot.progress.doubtful:
         text = "Of some batches nobody can tell whether the broker has them: see below."
         return State(tone=Tone.CARE, title="Running, with doubts", reasons=[text])

@@ -271,6 +271,7 @@ def _due(spans: Sequence[tuple[str, int]]) -> Sequence[Bar]:
 
 def _event(event: AuditEvent) -> EventLine:
     facts = {key: value for key, value in event.detail.items() if value not in (None, "")}
+    named = facts.pop("endpoint", "")
     said = facts.pop("answer", None)
     text = ", ".join(f"{key}: {value}" for key, value in facts.items())
     if said is not None:
@@ -280,7 +281,7 @@ def _event(event: AuditEvent) -> EventLine:
     return EventLine(
         at=event.at,
         kind=event.kind.replace("_", " "),
-        endpoint=event.endpoint or str(facts.get("endpoint", "")),
+        endpoint=event.endpoint or str(named),
         actor=event.actor,
         text=text if len(text) <= _LONGEST_CHARS else f"{text[:_LONGEST_CHARS]}…",
     )

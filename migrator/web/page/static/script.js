@@ -58,6 +58,7 @@
       show(await answer.text());
       lastGood = new Date();
       tell(false);
+      live.dataset.shownAt = lastGood.toISOString(); // for whoever drives a browser
     } catch {
       tell(true);
     } finally {
