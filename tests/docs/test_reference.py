@@ -220,10 +220,11 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 
 def test_the_promise_is_the_same_everywhere() -> None:
-    """The hand-over page quotes the README word for word."""
+    """The pages quote the README word for word."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     promise = next(line for line in readme.splitlines() if line.startswith("> No timeout"))
-    assert promise in (DOCS / "hand-over.md").read_text(encoding="utf-8").splitlines()
+    for name in ("hand-over.md", "promise.md"):
+        assert promise in (DOCS / name).read_text(encoding="utf-8").splitlines()
 
 
 def test_every_setting_named_in_a_page_exists() -> None:

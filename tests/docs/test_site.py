@@ -1,0 +1,167 @@
+"""The site of the documentation: it builds without a warning, whole, and needs nobody else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+from markdown_it import MarkdownIt
+
+from dev.commonmark import on_page_markdown
+from migrator.domain.routing import routing_key
+from migrator.domain.timeouts import QueueName
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
+_STRUCTURE: Final = {"h1", "h2", "h3", "h4", "ol", "ul", "li", "table", "tr", "pre"}
+
+
+def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    """Build a site, warnings being errors."""
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", into],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a site built just now."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+class Tags(HTMLParser):
+    """Collects what a page is made of, and what it makes a browser load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.structure: list[str] = []
+        self.loaded: list[str] = []
+        self.classes: set[str] = set()
+        self._in_article = "<article" not in text
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        given = {name: value or "" for name, value in attrs}
+        self._in_article |= tag == "article"
+        if self._in_article and tag in _STRUCTURE:
+            self.structure.append(tag)
+        if tag != "a":
+            self.loaded += [given[name] for name in ("src", "href", "srcset") if name in given]
+        self.classes.update(given.get("class", "").split())
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note the end of what was written by hand."""
+        if tag == "article":
+            self._in_article = False
+
+
+def html_of(site: Path, page: Path) -> str:
+    """Return a built page."""
+    return (site / page.with_suffix(".html")).read_text(encoding="utf-8")
+
+
+def test_every_page_has_the_structure_it_was_written_with(site: Path) -> None:
+    """Lists, tables and code are where a reader of CommonMark would see them."""
+    commonmark = MarkdownIt("commonmark").enable("table")
+    for page in PAGES:
+        wanted = Tags(commonmark.render((DOCS / page).read_text(encoding="utf-8"))).structure
+        assert Tags(html_of(site, page)).structure == wanted, str(page)
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    """Neither pages nor styles name another machine, and no page has what a script fetches for."""
+    for path in site.rglob("*.html"):
+        tags = Tags(path.read_text(encoding="utf-8"))
+        assert [url for url in tags.loaded if "//" in url] == [], path.name
+        assert "mermaid" not in tags.classes
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//|@import", path.read_text(encoding="utf-8"))
+
+
+def test_no_page_tells_where_it_comes_from(site: Path) -> None:
+    """No address of a site or a repository, and nothing of the machine it was built on."""
+    for page in PAGES:
+        text = html_of(site, page)
+        assert 'rel="canonical"' not in text
+        assert "md-source" not in Tags(text).classes
+        assert str(ROOT) not in text
+
+
+def test_mistakes_are_found(tmp_path: Path) -> None:
+    """A dead link, a dead anchor and a page that is not in the nav: each ends the build."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# A\n\n[b](gone.md), [c](#gone)\n")
+    (tmp_path / "docs" / "apart.md").write_text("# B\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: []\nnav: [index.md]\n")
+    done = build(config, tmp_path / "site")
+    assert done.returncode != 0
+    for named in ("'gone.md'", "'#gone'", "apart.md"):
+        assert named in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (
+            "1. a\n\n   ```text\n   x\n     y\n   ```\n",
+            "1. a\n\n    ```text\n    x\n      y\n    ```\n",
+        ),
+        ("- a\n  - c\n    d\n- e\n", "- a\n    - c\n        d\n- e\n"),
+        ("```text\n- a\n  b\n```\n- c\n  d\n", "```text\n- a\n  b\n```\n- c\n    d\n"),
+        ("10. a\n    b\n\nc\n", "10. a\n    b\n\nc\n"),
+        ("a\n  b\n", "a\n  b\n"),
+        ("1. a\n\n   b\n2. c\n\nd\n- e\n- f\n", "1. a\n\n    b\n\n2. c\n\nd\n- e\n- f\n"),
+        ("- a\n  b\n  - c\n  - d\n- e\n", "- a\n    b\n\n    - c\n\n    - d\n\n- e\n"),
+    ],
+    ids=[
+        "code in a list",
+        "list in a list",
+        "list in code",
+        "wide number",
+        "no list",
+        "loose list",
+        "list after text",
+    ],
+)
+def test_what_belongs_to_an_item_is_indented_by_four(written: str, read: str) -> None:
+    """Python-Markdown wants that; nothing else of a page is changed."""
+    assert on_page_markdown(written) == read
+
+
+def named_files(text: str) -> Iterator[str]:
+    """Yield the files of the checkout that a page names."""
+    yield from re.findall(r"`((?:tests|dev|systemd|monitoring|requirements)/[\w./@-]+\.\w+)`", text)
+    yield from re.findall(r"^\./(dev/[\w-]+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """Tests, units and scripts are where the page says."""
+    names = named_files((DOCS / page).read_text(encoding="utf-8"))
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_the_example_of_the_levels_is_right() -> None:
+    """Ten seconds for Sales have the routing key that the page shows."""
+    lines = (DOCS / "levels.md").read_text(encoding="utf-8").splitlines()
+    assert routing_key(10, QueueName("Sales")) in lines
