@@ -68,8 +68,18 @@ class Old:
         address = parse_address(self.rig.broker_url)
         create_delays(ConnectionSettings(address=address), self.rig.delays)
 
-    def declare(self, name: str = "Sales", *, direct: bool = False, quorum: bool = False) -> None:
-        """Declare an endpoint's queues as its installer does, bound to the delays."""
+    def declare(
+        self,
+        name: str = "Sales",
+        *,
+        direct: bool = False,
+        quorum: bool = False,
+        is_told: bool = True,
+    ) -> None:
+        """Declare an endpoint's queues as its installer does, bound to the delays.
+
+        Wait until they are told, unless ``until_told`` is called later.
+        """
         arguments = {"x-queue-type": "quorum"} if quorum else {}
         with self.rig.amqp() as connection:
             channel = connection.channel()
@@ -81,7 +91,12 @@ class Old:
                 channel.exchange_declare(queue, "fanout", durable=True)
                 channel.queue_bind(queue, queue, "")
                 channel.exchange_bind(queue, DELIVERY, f"#.{queue}")
-        for queue in (f"{name}.Timeouts", f"{name}.TimeoutsDispatcher"):  # a moment, when new
+        if is_told:
+            self.until_told(name)
+
+    def until_told(self, name: str) -> None:
+        """Wait until the broker has counts of an endpoint's satellites: a moment, when new."""
+        for queue in (f"{name}.Timeouts", f"{name}.TimeoutsDispatcher"):
             self.wait_until_told(queue, "effective_policy_definition")
 
     def wait_until_told(self, queue: str, what: str, at_least: int | None = None) -> None:
@@ -131,8 +146,8 @@ class Old:
     def decommission(
         self, *options: str, name: str = "Sales", codes: tuple[int, ...] = (0,), **more: Any
     ) -> dict[str, Any]:
-        """Run the program, and return what it said."""
-        given = ("--endpoint", name, "--wait", "1s", "--json", *options)
+        """Run the program, and return what it said; what comes while it waits is not tested."""
+        given = ("--endpoint", name, "--wait", "0s", "--json", *options)
         found: dict[str, Any] = json.loads(
             self.rig.must("decommission", *given, codes=codes, **more)
         )

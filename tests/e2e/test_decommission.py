@@ -49,14 +49,16 @@ def codes(document: dict[str, object]) -> set[str]:
 
 def test_what_goes_is_what_was_announced(old: Old) -> None:
     """Two endpoints one after the other: ours stay while the second still needs them."""
-    old.declare("Sales")
-    old.declare("Bills", direct=True, quorum=True)
+    old.declare("Sales", is_told=False)
+    old.declare("Bills", direct=True, quorum=True, is_told=False)
     old.rig.create_receivers("Billing")
     old.rig.insert([row()])
     old.rig.migrate()
     rig_of_bills = Rig(database_url=old.rig.database_url, broker_url="", endpoint="Bills")
     rig_of_bills.create_store()
     rig_of_bills.insert([row()])
+    for name in ("Sales", "Bills"):
+        old.until_told(name)
     before = old.definitions()
     first = ("--drop-table", "--give-up-recall")
     foretold = old.decommission(*first, "--dry-run")

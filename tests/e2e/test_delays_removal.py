@@ -30,7 +30,7 @@ def test_killed_on_the_way_and_run_again(rig: Rig, version: DelaysVersion) -> No
     for step in ("removal.shut:1", "removal.shut:9", "removal.dropped:5"):
         killed = rig.run("delays", "delete", "--yes", "--settle", "1s", fault=step)
         assert killed.returncode == -9, killed.stderr
-    rest = delete(rig, "--yes")
+    rest = delete(rig, "--yes", "--settle", "1s")
     assert rest["deleted"]
     assert (rest["exchanges"], rest["queues"]) != (29, 28)
     assert delete(rig, "--yes")["deleted"] is False
