@@ -116,7 +116,10 @@ def say_way_back(way: WayBack) -> None:
         if count := done.outcomes.get(outcome, 0):
             say(f"{count} messages {text}")
     for level in done.unfinished:
-        say(f"level {level:02d} holds more than could be looked at; run it again with more --hold")
+        say(
+            f"level {level:02d} was not seen to its end: it holds too much for --hold, or somebody "
+            "else consumes it; run it again"
+        )
     if way.not_found:
         say(
             f"{way.not_found} that the ledger expects were met nowhere; run it again, and see "
