@@ -54,11 +54,18 @@ def served(panel: MovingPanel, port: int = 0) -> Iterator[Site]:
         yield Site(panel, "http://{}:{}".format(*found.address))
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
-    """A daemon that nobody has commanded yet."""
+@pytest.fixture(scope="module")
+def shared_site() -> Iterator[Site]:
+    """One daemon for all."""
     with served(MovingPanel()) as found:
         yield found
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """The same, as if nobody had commanded it yet."""
+    shared_site.panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    return shared_site
 
 
 @pytest.fixture
