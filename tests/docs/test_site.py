@@ -161,6 +161,16 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
+def test_the_promise_is_explained_in_its_own_words() -> None:
+    """Each phrase of the table stands in the promise."""
+    lines = (DOCS / "promise.md").read_text(encoding="utf-8").splitlines()
+    promise = next(line for line in lines if line.startswith("> "))
+    phrases = [phrase for line in lines for phrase in re.findall(r"^\| \*(.+?)\* \|", line)]
+    assert len(phrases) == 11
+    for part in (part.strip() for phrase in phrases for part in phrase.split("…")):
+        assert part in promise
+
+
 def test_the_example_of_the_levels_is_right() -> None:
     """Ten seconds for Sales have the routing key that the page shows."""
     lines = (DOCS / "levels.md").read_text(encoding="utf-8").splitlines()
