@@ -86,7 +86,7 @@ class Reader:
     def _export(self, assignment: str) -> None:
         name, _, value = assignment.partition("=")
         assert config.load(environ={name: value}).settings
-        if name not in _ADDRESSES:
+        if name not in _ADDRESSES or value.startswith("sqlite:"):
             self.monkeypatch.setenv(name, value)
 
 
