@@ -8,6 +8,9 @@ Rules of this file:
   stays held fills it, another consumer is added on the same channel;
 * nothing left for us is not nothing left: whoever else consumes the queue may hold messages. When
   it has nothing ready, and no consumer but ours, all of it is with us;
+* an answer that does not know our own consumers is none: a quorum queue that is too busy to answer
+  within a quarter of a second is told to have no message and no consumer (so its source says, and
+  so it was seen under load);
 * an empty queue is asked for, never concluded from silence alone, and asked for twice: what was
   in it has reached us before the second answer;
 * coming back counts on a quorum queue: near the delivery limit nothing is held any more.
@@ -230,12 +233,12 @@ class RabbitLevelScan:
         found = _facts(self._wire, self._channel, self._queue)
         self._is_shared = found.consumers > self._consumers
         is_leaving = self._is_shared and time.monotonic() - self._began_s < _LEAVING_S
-        if not found.ready:
-            if not is_leaving:
-                _facts(self._wire, self._channel, self._queue)
-                self._is_emptied = True
-        elif self._unsettled >= self._capacity:
+        is_told = found.consumers >= self._consumers
+        if found.ready and self._unsettled >= self._capacity:
             self._add_consumer()
+        elif not found.ready and is_told and not is_leaving:
+            _facts(self._wire, self._channel, self._queue)
+            self._is_emptied = True
         self._asked_s = time.monotonic()
 
     def _add_consumer(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
+from migrator.broker import scan as scan_module
+from migrator.broker.admin import QueueFacts
 from migrator.broker.scan import RabbitLevels, delivery_limit
 from migrator.broker.topology import create_delays
 from migrator.broker.wire import Pump, Wire
@@ -216,6 +219,26 @@ def test_a_queue_that_somebody_else_consumes_is_never_told_to_be_empty(
         assert len(_all(later)) == 6
         assert later.end is ScanEnd.EMPTY
         later.close()
+
+
+def test_an_answer_that_does_not_know_us_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker under load tells that a quorum queue has neither messages nor consumers."""
+    asked = scan_module._facts
+    answers = 0
+
+    def hasty(wire: Wire, channel: Any, queue: str) -> QueueFacts:
+        nonlocal answers
+        answers += 1
+        found = asked(wire, channel, queue)
+        return replace(found, ready=0, consumers=0) if answers < 5 else found
+
+    monkeypatch.setattr(scan_module, "_facts", hasty)
+    _fill(url, 60)
+    with _levels(url) as levels:
+        scan = levels.scan(LEVEL, ScanLimits(prefetch=4, quiet_s=0.05))
+        assert len(_all(scan)) == 60
+        assert scan.end is ScanEnd.EMPTY
+        scan.close()
 
 
 def test_our_own_scan_of_before_is_nobody_else(url: str) -> None:
