@@ -17,6 +17,7 @@ from tests.e2e.rig import Rig, chance, row
 pytestmark = pytest.mark.punctual
 
 ROWS = 4000
+DONE = {"handed_over"}
 NewRig = Callable[..., Rig]
 
 
@@ -143,7 +144,8 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode:
     time.sleep(8)
     ended.set()
     cutter.join()
-    _wait_for(lambda: not rig.stored_ids(), seconds=60)
+    # a program that is told to end while its wire is cut leaves what it claimed to the next one
+    _wait_for(lambda: not rig.stored_ids() and set(rig.batch_states()) == DONE, seconds=60)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err[-3000:]
