@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from migrator.cli.output import console, say
-from migrator.cli.session import duration
+from migrator.cli.session import duration, some_time
 from migrator.daemon.recalling import recall
 from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
 from migrator.engine.recall import Recalled, RecallProgress, RecallTerms
@@ -65,10 +65,10 @@ def terms_of(margin: str, hold: str, deepest: int) -> RecallTerms:
     """Return the options as values.
 
     Raises:
-        ConfigError: One is no duration.
+        ConfigError: One is no duration, or nothing is to be held for any time.
     """
     return RecallTerms(
-        margin=duration("--margin", margin), hold=duration("--hold", hold), deepest=deepest
+        margin=duration("--margin", margin), hold=some_time("--hold", hold), deepest=deepest
     )
 
 

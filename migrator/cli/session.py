@@ -119,6 +119,18 @@ def duration(option: str, text: str) -> timedelta:
         raise ConfigError(f"{option} {text!r} {exc}") from exc
 
 
+def some_time(option: str, text: str) -> timedelta:
+    """Return the duration that *text* names.
+
+    Raises:
+        ConfigError: It is none, or none at all; names the *option*.
+    """
+    span = duration(option, text)
+    if span <= timedelta(0):
+        raise ConfigError(f"{option} {text!r} must be longer than nothing")
+    return span
+
+
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Really do it.")]
 Endpoints = Annotated[

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,8 +18,7 @@ from migrator.cli.forms import Format, Output, about_of, chosen_form, write_resu
 from migrator.cli.html import About, verify_page
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
-from migrator.cli.session import Endpoints, Json, given, session_of
-from migrator.config.quantities import parse_duration
+from migrator.cli.session import Endpoints, Json, given, session_of, some_time
 from migrator.daemon.scanning import looking_through
 from migrator.domain.states import BatchState, RowState
 from migrator.domain.timeouts import EndpointName
@@ -31,7 +29,7 @@ from migrator.domain.verification import (
     Verification,
 )
 from migrator.engine.verify import VerifyPlan
-from migrator.errors import ConfigError, ExitCode
+from migrator.errors import ExitCode
 from migrator.ports.levels import ScanLimits
 from migrator.wiring import App
 from migrator.wiring.verification import VerificationWiring
@@ -104,7 +102,7 @@ def verify(
         endpoints=frozenset(EndpointName(name) for name in endpoint or ()),
         is_scan=scan,
         delays=None if delays is None else loaded.settings.broker.delays,
-        scan=ScanLimits(hold_s=_span("--hold", hold).total_seconds()),
+        scan=ScanLimits(hold_s=some_time("--hold", hold).total_seconds()),
         deepest=deepest,
         rate=rate,
     )
@@ -130,16 +128,6 @@ def exit_code(found: Verification) -> ExitCode:
         return ExitCode.DOUBTFUL
     quarantined = sum(each.count(RowState.QUARANTINED) for each in found.endpoints)
     return ExitCode.QUARANTINED if quarantined else ExitCode.DONE
-
-
-def _span(option: str, text: str) -> timedelta:
-    try:
-        span = parse_duration(text)
-    except ValueError as exc:
-        raise ConfigError(f"{option} {text!r} {exc}") from exc
-    if span <= timedelta(0):
-        raise ConfigError(f"{option} {text!r} must be longer than nothing")
-    return span
 
 
 def _demand_known(app: App, plan: VerifyPlan) -> None:

@@ -43,7 +43,7 @@ def test_what_stayed_is_said_with_its_reason(capsys: pytest.CaptureFixture[str])
     assert said[2] == "5 rows are back in their tables"
     assert any(line.startswith("2 messages were leftovers") for line in said)
     assert any(line.startswith("1 messages are due too soon") for line in said)
-    assert any(line.startswith("level 07 holds more") for line in said)
+    assert any(line.startswith("level 07 was not seen to its end") for line in said)
     assert said[-1].startswith("3 that the ledger expects were met nowhere")
 
 
@@ -83,4 +83,5 @@ def test_a_line_now_and_then_says_how_far_it_is(
 def test_terms_are_durations(program: Program) -> None:
     """It says which option is none, before anything is opened."""
     assert "--hold '20'" in program("recall", "--hold", "20", "--dry-run", codes=[2]).err
+    assert "--hold '0s'" in program("recall", "--hold", "0s", "--dry-run", codes=[2]).err
     assert "--margin '1'" in program("rollback", "--margin", "1", "--dry-run", codes=[2]).err

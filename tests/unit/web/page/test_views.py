@@ -183,7 +183,12 @@ def test_events_are_told_in_a_line() -> None:
         (line,) = looked(replace(some_snapshot(), events=[event])).events
         return line.text
 
-    told: dict[str, object] = {"command": "pause", "who": "alice", "endpoint": None, "answer": "Sales is paused"}
+    told: dict[str, object] = {
+        "command": "pause",
+        "who": "alice",
+        "endpoint": None,
+        "answer": "Sales is paused",
+    }
     assert text(told) == "pause: Sales is paused (by alice)"
     assert text({"signal": "veto", "limit": ""}, "hold_began") == "signal: veto"
     assert len(text({"x": "y" * 5000})) < 400
