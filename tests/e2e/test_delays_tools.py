@@ -18,8 +18,6 @@ from migrator.domain.routing import level_name
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig, row
 
-pytestmark = pytest.mark.punctual
-
 _SETTINGS_MS = {
     "dead_letter_worker_publisher_confirm_timeout": 2000,
     "quorum_tick_interval": 1000,

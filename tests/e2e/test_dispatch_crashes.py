@@ -24,8 +24,6 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
 from tests.e2e.rig import Rig, chance, row
 
-pytestmark = pytest.mark.punctual
-
 KILLED: Final = -9
 SAGA_ID: Final = "NServiceBus.SagaId"
 SHORT_FORM: Final = {"dispatch.publishing", "dispatch.confirmed"}

@@ -21,8 +21,6 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage
 from tests.e2e.rig import Rig, row
 
-pytestmark = pytest.mark.punctual
-
 
 def held(rig: Rig) -> dict[str, dict[str, Any]]:
     """Return what `status --json` says of held destinations, by name."""
@@ -113,6 +111,7 @@ def test_a_destination_that_goes_away_holds_up_nobody_else(rig: Rig, tmp_path: P
     assert account.worst_s < 3
 
 
+@pytest.mark.punctual
 def test_a_message_due_at_once_is_retried_as_configured(rig: Rig, tmp_path: Path) -> None:
     """For a missing destination: in ``error`` after all delays; created meanwhile: delivered."""
     endpoint = OldEndpoint(rig)

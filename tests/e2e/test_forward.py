@@ -17,8 +17,6 @@ from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoint, OldMessage
 from tests.e2e.rig import Rig
 
-pytestmark = pytest.mark.punctual
-
 KILLED: Final = -9
 LONGEST_S: Final = 2**28 - 1
 DELIVER_AT: Final = "NServiceBus.DeliverAt"
@@ -150,6 +148,7 @@ def test_killed_between_confirm_and_acknowledgement(rig: Rig, tmp_path: Path) ->
     assert all(each.properties.message_id == each.key[:-1] for each in receiver.arrivals)
 
 
+@pytest.mark.punctual
 def test_forwarding_adds_little_latency(rig: Rig, tmp_path: Path) -> None:
     """From the old endpoint through the delays to the receiver: batching adds next to nothing.
 

@@ -134,6 +134,7 @@ def left_of_ours(rig: Rig) -> int:
     return sum("NServiceBus.Retries" not in each for each in headers)
 
 
+@pytest.mark.punctual
 def test_ours_come_back_and_others_notice_nothing(rig: Rig) -> None:
     """Rows are what they were; foreign messages in the same levels arrive on time."""
     rig.prepare("Billing")

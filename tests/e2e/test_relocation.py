@@ -31,8 +31,6 @@ from tests.conftest import Vhost
 from tests.e2e.rig import Rig, chance
 from tests.unit.broker.material import connection
 
-pytestmark = pytest.mark.punctual
-
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 DAY_S = 86_400
 MARGIN = timedelta(milliseconds=5)

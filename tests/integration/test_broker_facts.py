@@ -17,8 +17,6 @@ from migrator.ports import NotChecked, QueueProbe, Room
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, plain_channel, wait_until
 
-pytestmark = pytest.mark.punctual
-
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 
 

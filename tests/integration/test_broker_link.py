@@ -32,8 +32,6 @@ from tests.unit.broker.material import (
     wait_until,
 )
 
-pytestmark = pytest.mark.punctual
-
 DAY_S = 86_400
 PlaceProxy = Callable[[str], Proxy]
 
@@ -240,6 +238,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
     assert settled.confirmed == set(range(5000))
 
 
+@pytest.mark.punctual
 def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url: str) -> None:
     """Past the deadline a blocked link dies, and closing it does not hang."""
     rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
@@ -254,6 +253,7 @@ def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url:
         rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
 
 
+@pytest.mark.punctual
 def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) -> None:
     """Closing a link nobody answers on takes two seconds at most, and twice is fine."""
     line = proxy(url)
@@ -332,6 +332,7 @@ def test_a_handshake_cut_at_any_byte_may_be_tried_again(url: str, proxy: PlacePr
             pass
 
 
+@pytest.mark.punctual
 def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
     """When the broker dies in the middle of a pass, the link says so and closes at once.
 

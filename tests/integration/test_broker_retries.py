@@ -19,8 +19,6 @@ from migrator.ports import Answers, Delivery, Letter
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, plain_channel, wait_until
 
-pytestmark = pytest.mark.punctual
-
 QUEUE = QueueName("Billing.Timeouts")
 ARGUMENTS = {
     "x-queue-type": "quorum",

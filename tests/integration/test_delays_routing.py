@@ -25,8 +25,6 @@ from tests.unit.broker.material import (
     take,
 )
 
-pytestmark = pytest.mark.punctual
-
 ZEROS = "0." * 26
 
 
@@ -44,6 +42,7 @@ def url(vhost: Vhost) -> str:
     return vhost.amqp_url
 
 
+@pytest.mark.punctual
 @pytest.mark.parametrize("version", [V1, V2])
 @pytest.mark.parametrize("use_entries", [True, False])
 def test_a_delay_ends_on_time_with_everything_intact(

@@ -21,8 +21,6 @@ from migrator.ledger.tables import build_tables
 from migrator.ports import StoreEndpoint
 from tests.contract.site import Site, hours
 
-pytestmark = pytest.mark.punctual
-
 
 @pytest.fixture
 def site(database: str) -> Iterator[Site]:
@@ -113,6 +111,7 @@ def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
     assert found == found[:6] * 4
 
 
+@pytest.mark.punctual
 def test_folding_is_quick_without_statistics(site: Site) -> None:
     """A ledger nobody analysed is not searched as a whole for each of its batches."""
     lease = site.lease(1000)

@@ -34,8 +34,6 @@ from tests.unit.broker.material import (
     wait_until,
 )
 
-pytestmark = pytest.mark.punctual
-
 DAY_S = 86_400
 LEVEL = 16
 BOTH = pytest.mark.parametrize("version", [V1, V2])
@@ -252,6 +250,7 @@ def test_our_own_scan_of_before_is_nobody_else(url: str) -> None:
             scan.close()
 
 
+@pytest.mark.punctual
 def test_what_was_borrowed_still_leaves_in_time(url: str) -> None:
     """A message that was held and went back keeps its expiry, in classic and quorum queues."""
     with plain_channel(url) as channel:

@@ -11,8 +11,6 @@ import pytest
 
 from migrator.broker.wire import Pump
 
-pytestmark = pytest.mark.punctual
-
 
 @pytest.fixture
 def beats() -> Iterator[list[float]]:
@@ -24,6 +22,7 @@ def beats() -> Iterator[list[float]]:
         yield found
 
 
+@pytest.mark.punctual
 def test_a_lane_that_waits_for_its_broker_shows_signs_of_life(beats: list[float]) -> None:
     """At each step, whether anything happens or not."""
     assert len(beats) >= 5
