@@ -69,6 +69,7 @@ def with_user(url: str, user: str, password: str = PASSWORD) -> str:
 # ── where, and who ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     """Wrong port, database, password and virtual host are told apart, and nothing is claimed."""
     rig.prepare()

@@ -158,6 +158,7 @@ def test_killed_while_unbound_and_then_something_comes(old: Old) -> None:
     assert waiting(old.rig, TIMEOUTS) == 1
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_while_unbound_is_kept(old: Old) -> None:
     """Everything is bound again, the reason is told, and the message is where it came."""
     old.declare("Sales")

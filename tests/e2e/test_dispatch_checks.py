@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pika
+import pytest
 
 from migrator.domain.wiretime import build_wire_time
 from tests.e2e.rig import Rig, row
@@ -32,6 +33,7 @@ def lanes(rig: Rig) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_switched_over(rig: Rig) -> None:
     """Refused without its queues, fine with them, warned of whoever consumes them; no delays."""
     rig.settings["MIGRATOR_ENDPOINTS"] = '[{"name": "Sales", "mode": "dispatch"}]'

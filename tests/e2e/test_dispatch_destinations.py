@@ -28,6 +28,7 @@ def held(rig: Rig) -> dict[str, dict[str, Any]]:
     return {str(each["destination"]): each for each in found}
 
 
+@pytest.mark.slow
 def test_rows_for_missing_and_unbound_destinations_wait_in_the_store(
     rig: Rig, tmp_path: Path
 ) -> None:

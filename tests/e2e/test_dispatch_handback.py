@@ -82,6 +82,7 @@ class OldTimeoutManager:
         return True
 
 
+@pytest.mark.slow
 def test_there_and_back_between_two_timeout_managers(rig: Rig, tmp_path: Path) -> None:
     """Stopped in good order, all that is not due is in the table as it was; the original goes on.
 

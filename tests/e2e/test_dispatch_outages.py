@@ -137,6 +137,7 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, tmp_path: Path, proxy: Any) -
     assert len(account.duplicated) <= 10 * sessions
 
 
+@pytest.mark.slow
 def test_the_database_is_away_for_long(
     private_postgres: PostgresServer, vhost: Any, new_rig: NewRig, tmp_path: Path
 ) -> None:

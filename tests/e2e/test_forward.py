@@ -127,6 +127,7 @@ def test_what_no_delay_can_hold_is_stored_and_can_be_cleared(rig: Rig, tmp_path:
     rig.stop(process)
 
 
+@pytest.mark.slow
 def test_killed_between_confirm_and_acknowledgement(rig: Rig, tmp_path: Path) -> None:
     """Forwarded twice at most, with the same id, and none is lost."""
     endpoint = OldEndpoint(rig)

@@ -51,6 +51,7 @@ def moved_in_s(rig: Rig, rows: int) -> float:
     return time.monotonic() - began_s
 
 
+@pytest.mark.slow
 @pytest.mark.punctual
 def test_hooks_that_hang_do_not_slow_the_work(rig: Rig, hang: Path, tmp_path: Path) -> None:
     """Rows are handed over as fast while one hangs and others wait behind it as afterwards."""

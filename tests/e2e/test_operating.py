@@ -110,6 +110,7 @@ def test_a_daemon_takes_up_new_rows_and_those_that_come_near(rig: Rig) -> None:
 # ── after a kill ────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_rollback_puts_rows_back_byte_for_byte(rig: Rig) -> None:
     """Killed after the claim and after staging, all columns are as before; a later run works."""
     rig.settings = dict(SMALL_BATCHES)

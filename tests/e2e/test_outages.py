@@ -96,6 +96,7 @@ def test_the_broker_is_killed_and_comes_back(
     assert len(account.duplicated) <= 200
 
 
+@pytest.mark.slow
 def test_the_database_restarts_between_confirm_and_mark(
     private_postgres: PostgresServer, vhost: Any, new_rig: NewRig
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_database_restarts_between_confirm_and_mark(
     assert (account.lost, account.duplicated) == ((), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
 def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode: str) -> None:
     """Connections reset before and after the broker's answers: lost 0, staged doubles 0."""

@@ -20,6 +20,7 @@ KILLED: Final = -9
 SMALL: Final = "frame_max = 65536\nmax_message_size = 100000\n"
 
 
+@pytest.mark.slow
 @pytest.mark.punctual
 def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
     """Batches of an owner elsewhere are waited for, adopted when its lease ends, and finished."""

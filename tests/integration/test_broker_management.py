@@ -58,6 +58,7 @@ def test_queues_are_told_with_policies_and_counts(vhost: Vhost) -> None:
     with ManagementApi(_settings(vhost)) as management:
         assert management.queue("none") is None
         wait_until(lambda: _told(management, "q.one/two") and _told(management, "q.three"))
+        wait_until(lambda: _total(management, "q.three") == 1)  # counts come later than the rest
         one, three = management.queue("q.one/two"), management.queue("q.three")
         assert one is not None
         assert (one.policy, one.effective_policy) == ("short", {"max-length": 7})
@@ -65,6 +66,11 @@ def test_queues_are_told_with_policies_and_counts(vhost: Vhost) -> None:
         assert (three.total, three.ready, three.unacked, three.consumers) == (1, 1, 0, 0)
         assert {queue.name for queue in management.queues("^q\\.")} == {"q.one/two", "q.three"}
         assert list(management.queues("^nothing$")) == []
+
+
+def _total(management: ManagementApi, name: str) -> int:
+    found = management.queue(name)
+    return 0 if found is None else found.total
 
 
 def _told(management: ManagementApi, name: str) -> bool:

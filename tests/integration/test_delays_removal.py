@@ -186,6 +186,7 @@ def test_a_message_that_comes_meanwhile_brings_everything_back(
         assert f"level-{level:02d} holds 1 messages" in delays.against()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "hit", "comes", "raised", "told"),
     [

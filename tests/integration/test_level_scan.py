@@ -49,10 +49,16 @@ def shared(rabbit_node: RabbitNode) -> Iterator[str]:
 
 @pytest.fixture
 def url(shared: str) -> str:
-    """The same, with nothing in the level that is scanned."""
+    """The same, with nothing in the level that is scanned, and nobody who has some of it."""
     with plain_channel(shared) as channel:
         for version in (V1, V2):
-            channel.queue_purge(level_name(version, LEVEL))
+            name = level_name(version, LEVEL)
+
+            def consumers(name: str = name) -> int:
+                return int(channel.queue_declare(name, passive=True).method.consumer_count)
+
+            wait_until(lambda: consumers() == 0)
+            channel.queue_purge(name)
     return shared
 
 
