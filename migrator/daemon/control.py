@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -28,6 +28,7 @@ from migrator.domain.control import (
     Resume,
     Retry,
     StopNow,
+    command_document,
 )
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName
@@ -84,8 +85,13 @@ class Control:
         with self._turn:
             asked_at = datetime.now(UTC)
             answer, then = self._do(command, who)
-            detail = {**_facts(command), "who": who, "asked_at": asked_at.isoformat()}
-            detail |= {"is_done": answer.is_done, "answer": answer.text}
+            detail: dict[str, object] = {
+                **command_document(command),
+                "who": who,
+                "asked_at": asked_at.isoformat(),
+                "is_done": answer.is_done,
+                "answer": answer.text,
+            }
             _log.info("an operator's command", extra={"action": "command_given", **detail})
             is_noted = self._trail.note(EVENT, detail).wait(_LEDGER_PATIENCE_S)
             then()
@@ -175,22 +181,6 @@ class Control:
     def _end(self) -> None:
         self._stop.at_once.set()
         self._stop.draining.set()
-
-
-def _facts(command: Command) -> Mapping[str, object]:
-    match command:
-        case Pause(endpoint=endpoint, reason=reason):
-            return {"command": "pause", "endpoint": endpoint, "reason": reason}
-        case Resume(endpoint=endpoint):
-            return {"command": "resume", "endpoint": endpoint}
-        case Adjust(knob=knob, value=value):
-            return {"command": "set", "knob": str(knob), "value": value}
-        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
-            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
-        case Drain():
-            return {"command": "drain"}
-        case StopNow():
-            return {"command": "stop"}
 
 
 def _nothing() -> None:

@@ -70,6 +70,23 @@ class StopNow:
 Command = Pause | Resume | Adjust | Retry | Drain | StopNow
 
 
+def command_document(command: Command) -> dict[str, str | None]:
+    """Return *command* as it is sent, and as it is written into the ledger."""
+    match command:
+        case Pause(endpoint=endpoint, reason=reason):
+            return {"command": "pause", "endpoint": endpoint, "reason": reason}
+        case Resume(endpoint=endpoint):
+            return {"command": "resume", "endpoint": endpoint}
+        case Adjust(knob=knob, value=value):
+            return {"command": "set", "knob": str(knob), "value": value}
+        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
+            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
+        case Drain():
+            return {"command": "drain"}
+        case StopNow():
+            return {"command": "stop"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What came of a command."""

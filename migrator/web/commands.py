@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.domain.control import (
+    Adjust,
+    Command,
+    Drain,
+    Knob,
+    Pause,
+    Resume,
+    Retry,
+    StopNow,
+    command_document,
+)
 from migrator.domain.conversion import Reason
 from migrator.domain.timeouts import EndpointName, TimeoutId
 
@@ -55,7 +65,7 @@ def parse_order(document: object) -> Order:
 
 def build_order(order: Order) -> dict[str, str]:
     """Return *order* as ``parse_order`` takes it."""
-    found = _document(order.command)
+    found = command_document(order.command)
     if order.who is not None:
         found["who"] = order.who
     return {key: value for key, value in found.items() if value is not None}
@@ -71,22 +81,6 @@ def _command(verb: str, given: Mapping[str, object]) -> Command:
     if verb == "retry":
         return Retry(endpoint=_endpoint(given), reason=_reason(given), timeout_id=_id(given))
     return Drain() if verb == "drain" else StopNow()
-
-
-def _document(command: Command) -> dict[str, str | None]:
-    match command:
-        case Pause(endpoint=endpoint, reason=reason):
-            return {"command": "pause", "endpoint": endpoint, "reason": reason}
-        case Resume(endpoint=endpoint):
-            return {"command": "resume", "endpoint": endpoint}
-        case Adjust(knob=knob, value=value):
-            return {"command": "set", "knob": str(knob), "value": value}
-        case Retry(endpoint=endpoint, reason=reason, timeout_id=timeout_id):
-            return {"command": "retry", "endpoint": endpoint, "reason": reason, "id": timeout_id}
-        case Drain():
-            return {"command": "drain"}
-        case StopNow():
-            return {"command": "stop"}
 
 
 def _endpoint(given: Mapping[str, object]) -> EndpointName | None:
