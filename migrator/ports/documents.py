@@ -1,0 +1,118 @@
+"""What a document store must be able to do, so that its timeouts can be claimed in two steps.
+
+A SQL store moves a row into the ledger in one transaction. A document store cannot: the ledger is
+another database. So the ledger first records what is to be taken (batch ``claiming``, rows with
+all their content), then the store is asked to give it up, then the ledger records what it gave
+(``claimed``). Each change at the store leaves *evidence* there in the same atomic operation, so
+that after a crash, or an answer that got lost, the same call tells what really happened instead
+of guessing. Source: design section 4; docs/adr/0008-two-step-claims.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType, Protocol
+
+from migrator.domain.timeouts import TimeoutId
+from migrator.ports.work import StoreEndpoint
+
+Mark = NewType("Mark", str)
+"""Names one change for ever: ``<ledger id>.<batch>.c`` (claim), or ``<ledger id>.<row>.r``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A timeout as a listing shows it: enough to choose, without body."""
+
+    id: TimeoutId
+    due_at: datetime
+    """Aware, UTC."""
+    destination: str | None
+    headers_text: str | None
+    body_bytes: int | None
+    """None: the listing does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole timeout, and what the store needs to restore it byte for byte."""
+
+    id: TimeoutId
+    destination: str | None
+    saga_id: str | None
+    due_at: datetime
+    """Aware, UTC."""
+    body: bytes | None
+    headers_text: str | None
+    version: str
+    """ETag or change vector at the time of reading: it is given up only if this still holds."""
+    extra: str
+    """JSON of what else there was (partition key, metadata, raw forms); opaque to all others."""
+
+
+class DocumentStore(Protocol):
+    """One document store's primitives; adapters implement them, ``stores.documents`` uses them.
+
+    Raises, each of its methods:
+        StoreUnavailable: No answer, or a passing one (429, 5xx): it may have happened or not;
+            repeat the same call.
+        StoreError: The store refused for good. Says what is true now.
+    """
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint that owns a timeout, sorted by name; may be empty."""
+        ...
+
+    def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
+        """Yield the endpoint's live timeouts in pages, in no promised order.
+
+        Leftovers, vendor-marked ones and those we hold evidence of are left out. What appears or
+        vanishes meanwhile may or may not be seen; nothing else is skipped.
+        """
+        ...
+
+    def soonest(
+        self,
+        endpoint: StoreEndpoint,
+        *,
+        due_after: datetime | None,
+        due_until: datetime,
+        at_most: int,
+    ) -> Sequence[Candidate]:
+        """Return the *at_most* soonest due of the range, ascending by due time, then id."""
+        ...
+
+    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
+        """Return those of *ids* that are still there, whole; the others are left out."""
+        ...
+
+    def take(
+        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+    ) -> Collection[TimeoutId]:
+        """Remove each document if it is unchanged; return the ids that are ours now.
+
+        Removing and leaving the evidence ``mark`` is one atomic operation of the store. Repeating
+        with the same mark is harmless and returns what was taken before as well. A document that
+        changed or vanished without our evidence belongs to somebody else, and is left out.
+        """
+        ...
+
+    def put_back(
+        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+    ) -> Collection[TimeoutId]:
+        """Restore documents byte for byte, once per *mark*; return those that are restored.
+
+        Repeating with the same mark restores nothing twice, even if a timeout manager sent and
+        removed one meanwhile. An id that somebody else has stored again is left out.
+        """
+        ...
+
+    def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
+        """Remove the evidence *mark*, once the ledger has recorded it; repeating is harmless."""
+        ...
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what a half-finished run of the vendor's tool left here, as text."""
+        ...
