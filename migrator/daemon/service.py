@@ -61,6 +61,7 @@ class Service:
         self._once = once
         self._reload = reload
         self._wants_reload = threading.Event()
+        self._is_signalled = False
 
     def run(
         self,
@@ -149,9 +150,14 @@ class Service:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """First signal: finish the batch in hand. Second: stop between two steps."""
-        if self._stop.draining.is_set():
+        """First signal: finish the batch in hand. Second: stop between two steps.
+
+        A drain that an operator or a panic limit began is no first signal: a service manager that
+        is told to stop the daemon meanwhile must wait for the batch as well.
+        """
+        if self._is_signalled:
             self._stop.at_once.set()
+        self._is_signalled = True
         self._stop.draining.set()
         _log.info(
             "asked to stop",
