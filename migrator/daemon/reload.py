@@ -65,7 +65,8 @@ class Reload:
         self._now = _partly(self._now, found)
         self._crew.wake()
         facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
-        _log.info("the settings were read anew", extra={"action": "reloaded", **facts})
+        level = logging.WARNING if later else logging.INFO
+        _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})
         self._trail.note(EVENT, {"is_done": True, **facts})
 
     def _knobs_of(self, found: Settings) -> HandOver:

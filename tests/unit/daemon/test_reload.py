@@ -85,6 +85,29 @@ def test_what_can_change_does_and_the_rest_is_named(lines: Lines) -> None:
     assert len(bench.throttles) == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        ({"hooks": {"start": "/bin/true", "timeout": "5s"}}, ["hooks.start", "hooks.timeout"]),
+        ({"web": {"socket": "/run/x.sock"}}, ["web.socket"]),
+        ({"web": {"token": "a-secret-of-some-length"}}, ["web.token"]),
+        ({"canary": {"every": "1m"}}, ["canary.every"]),
+        ({"endpoints": [{"name": "Sales"}]}, ["endpoints"]),
+    ],
+)
+def test_what_needs_a_restart_is_named_and_never_told(
+    given: dict[str, Any], keys: list[str], lines: Lines
+) -> None:
+    """Hooks, listeners and jobs are made once; an operator who changed them has to know."""
+    bench = Bench(settings())
+    bench.found = settings(**given)
+    bench.reload()
+    (line,) = lines("reloaded")
+    assert (vars(line)["needs_restart"], vars(line)["changed"]) == (keys, [])
+    assert line.levelno == logging.WARNING
+    assert "a-secret" not in str(vars(line))
+
+
 def test_wrong_settings_change_nothing(lines: Lines) -> None:
     """It is told, in the log and in the ledger, and the work goes on."""
     bench = Bench(settings(handover={"batch_size": 100}))
