@@ -5,6 +5,7 @@ one line of JSON with the addresses:
 
     python dev/servers.py rabbitmq --data-dir /tmp/node
     python dev/servers.py postgresql
+    python dev/servers.py mariadb
 """
 
 from __future__ import annotations
@@ -14,26 +15,30 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 if __package__ in (None, ""):  # run as a script: make the checkout importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
+from dev.mariadb import MariadbServer
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, free_port, wait_until
 from dev.rabbit import Epmd, RabbitNode, TlsFiles
 
 __all__ = [
     "Epmd",
+    "MariadbServer",
     "PostgresServer",
     "RabbitNode",
     "ServerFailedError",
     "ServerMissingError",
     "TlsFiles",
     "free_port",
+    "new_mariadb_server",
     "new_postgres_server",
     "new_rabbit_node",
     "wait_until",
@@ -66,14 +71,30 @@ def new_postgres_server(**options: Any) -> PostgresServer:
         raise ServerMissingError(f"{missing}, and Docker does not answer") from missing
 
 
-def _describe(server: RabbitNode | PostgresServer) -> dict[str, object]:
+def new_mariadb_server(**options: Any) -> MariadbServer:
+    """Return a server, not yet started, from installed programs.
+
+    Takes the options of ``MariadbServer``; raises ``ServerMissingError`` when there are none.
+    """
+    return MariadbServer(**options)
+
+
+Server = RabbitNode | PostgresServer | MariadbServer
+_MAKERS: Final[dict[str, Callable[..., Server]]] = {
+    "rabbitmq": new_rabbit_node,
+    "postgresql": new_postgres_server,
+    "mariadb": new_mariadb_server,
+}
+
+
+def _describe(server: Server) -> dict[str, object]:
     facts: dict[str, object] = {"pid": server.pid, "data_dir": str(server.data_dir)}
     if isinstance(server, RabbitNode):
         return {"url": server.amqp_url(), "management_url": server.management_url, **facts}
     return {"url": server.url(), **facts}
 
 
-def _until_signalled(server: RabbitNode | PostgresServer) -> None:
+def _until_signalled(server: Server) -> None:
     try:
         while server.running:
             time.sleep(0.2)
@@ -85,12 +106,12 @@ def _until_signalled(server: RabbitNode | PostgresServer) -> None:
 def main() -> int:
     """Run one server until a signal ends it; return the exit code."""
     parser = argparse.ArgumentParser(description="Run one private server in the foreground.")
-    parser.add_argument("kind", choices=["rabbitmq", "postgresql"])
+    parser.add_argument("kind", choices=[*_MAKERS])
     parser.add_argument(
         "--data-dir", type=Path, help="keep data here (default: temporary, removed)"
     )
     options = parser.parse_args()
-    make = new_rabbit_node if options.kind == "rabbitmq" else new_postgres_server
+    make = _MAKERS[options.kind]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like SIGINT: KeyboardInterrupt
     try:
         with make(data_dir=options.data_dir) as server, suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Real servers for the tests: one private RabbitMQ node and one PostgreSQL server per session.
+"""Real servers for the tests: per session one private RabbitMQ node and one server per database.
 
 They start when the first test asks for them. Where they cannot be had, tests are skipped with the
 reason; with ``CI`` set in the environment they fail instead.
@@ -19,17 +19,19 @@ import pytest
 import trustme
 
 from dev.servers import (
+    MariadbServer,
     PostgresServer,
     RabbitNode,
     ServerMissingError,
     TlsFiles,
+    new_mariadb_server,
     new_postgres_server,
     new_rabbit_node,
 )
 from tests.support.proxy import Proxy
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
-_DATABASE_FIXTURES = {"postgres_server", "database"}
+_DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}
 
 
 def pytest_configure() -> None:
@@ -166,6 +168,29 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     yield postgres_server.url(name)
     if postgres_server.running:
         postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariadbServer]:
+    """The session's MariaDB server; whoever kills it starts it again."""
+    try:
+        server = new_mariadb_server()
+    except ServerMissingError as error:
+        _absent(error)
+        raise
+    with server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: MariadbServer) -> Iterator[str]:
+    """The address of an empty MariaDB database nobody else uses, dropped afterwards."""
+    if not mariadb_server.running:
+        mariadb_server.start()
+    name = mariadb_server.create_database()
+    yield mariadb_server.url(name)
+    if mariadb_server.running:
+        mariadb_server.drop_database(name)
 
 
 # --- the line between ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from dev.servers import PostgresServer, RabbitNode, wait_until
+from dev.servers import MariadbServer, PostgresServer, RabbitNode, wait_until
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 
@@ -139,6 +139,23 @@ def test_postgres_comes_back_with_its_rows(
     postgres_server.restart(mode)
     with psycopg.connect(plain(database)) as connection:
         assert connection.execute("SELECT n FROM t").fetchall() == [(1,)]
+
+
+def test_mariadb_comes_back_with_its_rows_after_a_crash(
+    mariadb_server: MariadbServer, mariadb_database: str
+) -> None:
+    """What was committed is there after ``kill -9``, and only this machine can ask."""
+    name = mariadb_database.rpartition("/")[2]
+    mariadb_server.sql("CREATE TABLE t AS SELECT 1 AS n", name)
+    mariadb_server.kill()
+    mariadb_server.start()
+    assert mariadb_server.sql("SELECT n FROM t", name) == "1"
+    listening = {
+        connection.laddr.ip
+        for connection in psutil.Process(mariadb_server.pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
 
 
 def test_closing_leaves_nothing_behind() -> None:
