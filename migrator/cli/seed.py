@@ -59,7 +59,7 @@ def seed(
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
     with opened(loaded) as app:
-        source = app.store.source_of(endpoint)
+        source = app.sql_side(wanted_for="seeding").store.source_of(endpoint)
         create_table(app.engine, source)
         now = app.clock.now()
         what = Invention(

@@ -10,7 +10,6 @@ from migrator.domain.ladder import Ladder
 from migrator.domain.report import AuditEvent, Progress
 from migrator.domain.timeouts import EndpointName
 from migrator.ports import StoreEndpoint
-from migrator.stores.counting import SqlCounting
 from migrator.wiring import App
 
 
@@ -21,7 +20,7 @@ class AppReads:
         """Read what *app* reaches; count the rows of *endpoints*."""
         self._app = app
         self._endpoints = endpoints
-        self._counting = SqlCounting(app.engine, app.store)
+        self._counting = app.side.counting
 
     def progress(self) -> Progress:
         """Return what the ledger has."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from migrator.domain.states import OPEN, BatchState, Mode, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
@@ -136,6 +137,9 @@ class QuarantineFilter:
     timeout_id: str | None = None
     mode: Mode | None = None
     """Of the batch the row was claimed with."""
+
+
+ANY_QUARANTINED: Final = QuarantineFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

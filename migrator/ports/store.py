@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import (
     RunId,
@@ -139,6 +140,11 @@ class Claims(Protocol):
         """
         ...
 
-    def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
-        """Put quarantined rows of settled batches back, byte for byte; return how many."""
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        """Put quarantined rows of settled batches back, byte for byte; return how many.
+
+        Only those that *which* means, where it is given.
+        """
         ...

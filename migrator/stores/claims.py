@@ -28,7 +28,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
-from migrator.domain.report import QuarantineFilter
+from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId
 from migrator.errors import IllegalTransition, LeaseLost, StoreError
@@ -43,7 +43,6 @@ _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
 _UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
 """States of a batch of which single rows can be given back."""
-_ANY: Final = QuarantineFilter()
 _LEDGER_COLUMNS: Final = {
     "Id": "store_id",
     "Destination": "destination",
@@ -145,7 +144,7 @@ class SqlClaims:
         return replace(batch, size=size - put, body_bytes=body_bytes)
 
     def release_quarantined(
-        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = _ANY
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
         """Put quarantined rows of settled batches back; see ``ports.Claims``.
 

@@ -6,8 +6,6 @@ database's own estimate, and said to be one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ from sqlalchemy import Connection, Engine, case, func, select, text
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.errors import StoreError
+from migrator.ports.measuring import TableCount
 from migrator.stores.claims import LegacyTables
 from migrator.stores.legacy_table import LegacyTable
 
@@ -31,17 +30,6 @@ _SPANS: Final = (
 )
 _LATER: Final = "later"
 _ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCount:
-    """The rows of one table."""
-
-    rows: int
-    is_all: bool
-    """False: too many to be counted; *rows* is estimated."""
-    due: Sequence[tuple[str, int]]
-    """Those that were read, by how soon they are due, soonest first."""
 
 
 class SqlCounting:

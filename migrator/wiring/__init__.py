@@ -1,10 +1,11 @@
 """The only place that knows concrete classes: settings go in, assembled parts come out.
 
-``app`` assembles what every verb may need, ``dispatchers`` what is needed to be the timeout
-manager of endpoints.
+``app`` assembles what every verb may need, ``stores`` what each kind of legacy store brings,
+``dispatchers`` what is needed to be the timeout manager of endpoints.
 """
 
-from migrator.wiring.app import FAULT_VARIABLE, App, Plan, fault_point
+from migrator.wiring.app import App, Plan
 from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
+from migrator.wiring.faults import FAULT_VARIABLE, fault_point
 
 __all__ = ["FAULT_VARIABLE", "App", "DispatcherPlan", "DispatcherWiring", "Plan", "fault_point"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +37,7 @@ from migrator.domain.timeouts import EndpointName, Lane, RunId
 from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
+from migrator.errors import PreflightRefused
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.books import SqlBooks
 from migrator.ledger.clock import DatabaseClock
@@ -50,12 +50,10 @@ from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.upkeep import SqlUpkeep
-from migrator.ports import FaultPoint, Lease, Link, StoreEndpoint
-from migrator.stores.claims import SqlClaims
-from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
+from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
+from migrator.wiring.faults import FAULT_VARIABLE, fault_point
+from migrator.wiring.stores import Ground, SqlSide, StoreSide, open_side
 
-FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
-"""``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
 
@@ -129,7 +127,7 @@ class App:
 
     @cached_property
     def engine(self) -> Engine:
-        """The database of the legacy table and the ledger."""
+        """The ledger's database; a SQL store's tables are in it, too."""
         store = self.settings.store
         return open_engine(required_secret(store.url, key="store.url", option="--store-url"))
 
@@ -139,21 +137,38 @@ class App:
         return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
 
     @cached_property
-    def store(self) -> SqlStore:
-        """The legacy store."""
-        placements = {
-            endpoint.name: Placement(
-                prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
-            )
-            for endpoint in self.settings.endpoints
-        }
-        schema = self.settings.store.schema_name or "public"
-        return SqlStore(self.engine, self.tables, SqlOptions(schema=schema, placements=placements))
+    def side(self) -> StoreSide:
+        """All that the kind of legacy store brings."""
+        ground = Ground(
+            settings=self.settings,
+            engine=self.engine,
+            tables=self.tables,
+            ledger_id=lambda: self.ledger_id,
+            fault=self.fault,
+        )
+        return open_side(ground)
 
-    @cached_property
-    def claims(self) -> SqlClaims:
+    def sql_side(self, *, wanted_for: str) -> SqlSide:
+        """Return the side of a SQL store.
+
+        Raises:
+            PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
+        """
+        if isinstance(self.side, SqlSide):
+            return self.side
+        raise PreflightRefused(
+            f"{wanted_for} needs a SQL store; store.kind is {self.settings.store.kind}"
+        )
+
+    @property
+    def store(self) -> Store:
+        """The legacy store."""
+        return self.side.store
+
+    @property
+    def claims(self) -> Claims:
         """Moves rows between store and ledger."""
-        return SqlClaims(self.engine, self.tables, self.store)
+        return self.side.claims
 
     @cached_property
     def ledger_facts(self) -> SqlLedgerFacts:
@@ -330,30 +345,12 @@ class App:
 
     def close(self) -> None:
         """Close what was opened."""
+        if (side := self.__dict__.get("side")) is not None:
+            side.close()
         if "engine" in self.__dict__:
             self.engine.dispose()
         if (management := self.__dict__.get("management")) is not None:
             management.close()
-
-
-def fault_point(setting: str) -> FaultPoint:
-    """Return what to call at each step: nothing, unless *setting* names a step to be killed at.
-
-    ``staged.nacked:3`` kills this process with SIGKILL when it reaches that step the third time.
-    """
-    name, _, hit = setting.partition(":")
-    if not name:
-        return lambda _reached: None
-    left = int(hit or 1)
-
-    def reached(step: str) -> None:
-        nonlocal left
-        if step == name:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return reached
 
 
 def _seconds_since_boot() -> float:

@@ -16,6 +16,7 @@ from migrator.errors import UnknownEndpoint
 from migrator.ledger.decommission import SqlDecommissionLedger
 from migrator.ports import StoreEndpoint
 from migrator.stores.decommission import SqlDecommissionStore
+from migrator.stores.sql_persistence import SqlStore
 from migrator.wiring.app import App
 
 
@@ -31,7 +32,7 @@ class DecommissionWiring:
     @cached_property
     def store(self) -> SqlDecommissionStore:
         """The legacy tables."""
-        return SqlDecommissionStore(self._app.engine, self._app.store)
+        return SqlDecommissionStore(self._app.engine, self._tables)
 
     def subject(self, name: str) -> Subject:
         """Return what settings, store and ledger know of the endpoint called *name*.
@@ -53,7 +54,7 @@ class DecommissionWiring:
                 _name(each)
                 for each in others
                 if each.input_queue == own.input_queue
-                or app.store.source_of(each.name) == endpoint.source
+                or self._tables.source_of(each.name) == endpoint.source
             ],
         )
 
@@ -76,6 +77,10 @@ class DecommissionWiring:
         )
 
     @cached_property
+    def _tables(self) -> SqlStore:
+        return self._app.sql_side(wanted_for="decommissioning").store
+
+    @cached_property
     def _broker(self) -> RabbitDecommission:
         app = self._app
         return RabbitDecommission(app.connection, app.management, ledger_id=app.ledger_id)
@@ -90,15 +95,15 @@ class DecommissionWiring:
             broker=self._broker,
             store=self.store,
             ledger=self._ledger,
-            vendor_runs=self._app.store.unfinished_vendor_runs,
+            vendor_runs=self._tables.unfinished_vendor_runs,
             ignoring=self._ignoring,
         )
 
     def _endpoint(self, name: str) -> StoreEndpoint:
         try:
-            return self._app.store.find(name)
+            return self._tables.find(name)
         except UnknownEndpoint:
-            source = self._app.store.source_of(name)
+            source = self._tables.source_of(name)
             if not self._ledger.knows(source):
                 raise
             return StoreEndpoint(name=EndpointName(name), source=source)

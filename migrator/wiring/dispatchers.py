@@ -129,7 +129,7 @@ class DispatcherWiring:
         poller = Poller(
             endpoint=plan.endpoint,
             run=run,
-            claims=app.claims,
+            claims=app.sql_side(wanted_for="dispatching").claims,
             batches=app.batches,
             dispatching=self.dispatching,
             routes=self.routes,
@@ -171,7 +171,8 @@ class DispatcherWiring:
         app = self._app
         if plan.timeouts_queue is None:
             return None
-        intake = SqlIntake(app.engine, app.tables, app.store)
+        store = app.sql_side(wanted_for="taking timeouts in").store
+        intake = SqlIntake(app.engine, app.tables, store)
         changes = Changes(intake, plan.endpoint, app.fault)
         if plan.mode is EndpointMode.FORWARD:
             return Forwarding(

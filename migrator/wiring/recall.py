@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 
 from migrator.broker.names import staging_name
 from migrator.broker.scan import RabbitLevels, delivery_limit
 from migrator.broker.server import find_queues
 from migrator.broker.wire import Pump, Wire
 from migrator.domain.timeouts import Lane
-from migrator.stores.recall import SqlRecalls
+from migrator.ports.recall import Recalls
 from migrator.wiring.app import App
 
 
@@ -22,11 +21,10 @@ class RecallWiring:
         """Assemble from what *app* has."""
         self._app = app
 
-    @cached_property
-    def recalls(self) -> SqlRecalls:
+    @property
+    def recalls(self) -> Recalls:
         """The store's and the ledger's side."""
-        app = self._app
-        return SqlRecalls(app.engine, app.tables, app.store, app.claims)
+        return self._app.side.recalls
 
     @contextmanager
     def open_levels(self) -> Iterator[RabbitLevels]:

@@ -13,7 +13,6 @@ from migrator.domain.routing import DelaysVersion
 from migrator.engine.verify import Verifier, VerifyPlan
 from migrator.engine.verify.plan import Parts
 from migrator.ports.evidence import Evidence
-from migrator.stores.verification import SqlVerifications
 from migrator.wiring.app import App
 from migrator.wiring.recall import RecallWiring
 
@@ -35,7 +34,7 @@ class VerificationWiring:
         """Return a verifier for one verification."""
         app = self._app
         parts = Parts(
-            books=SqlVerifications(app.engine, app.tables, app.store),
+            books=app.side.verifications,
             ledger_id=app.ledger_id,
             ladders=self._ladders,
             open_levels=self._open_levels,

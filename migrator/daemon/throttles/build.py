@@ -21,7 +21,6 @@ from migrator.daemon.throttles.windows import judge_window
 from migrator.daemon.worker import WorkerThread
 from migrator.domain.throttle import Signal
 from migrator.ports import StoreEndpoint
-from migrator.stores.pulse import SqlPulse
 from migrator.stores.replicas import ReplicaLag
 from migrator.wiring import App
 
@@ -79,7 +78,7 @@ def _measured(given: Given, watched: Watched) -> Iterator[Throttle]:
         yield _new(Signal.DESTINATION_DEPTH, given, watched, bounds, measure)
     if bounds := _spans(given.max_database_latency, given.panic_database_latency):
         patience = timedelta(seconds=_PATIENCE * max(bounds.most, bounds.panic_above))
-        pulse = SqlPulse(app.engine, app.store)
+        pulse = app.side.pulse
         latency = partial(measure_latency, pulse, watched.endpoints, patience)
         yield _new(Signal.LATENCY, given, watched, bounds, latency)
     if bounds := _spans(given.max_replica_lag, given.panic_replica_lag):

@@ -9,12 +9,12 @@ from datetime import timedelta
 from migrator.daemon.throttles.base import Sample, Whom
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports import StoreEndpoint
-from migrator.stores.pulse import SqlPulse
+from migrator.ports.measuring import Pulse
 from migrator.stores.replicas import ReplicaLag
 
 
 def measure_latency(
-    pulse: SqlPulse, endpoints: Sequence[StoreEndpoint], patience: timedelta
+    pulse: Pulse, endpoints: Sequence[StoreEndpoint], patience: timedelta
 ) -> Mapping[Whom, Sample]:
     """Return for each endpoint how long its table keeps us waiting; *patience* at most.
 
@@ -26,7 +26,7 @@ def measure_latency(
     return {each.name: _latency(pulse, each.source, patience) for each in endpoints}
 
 
-def _latency(pulse: SqlPulse, source: str, patience: timedelta) -> Sample:
+def _latency(pulse: Pulse, source: str, patience: timedelta) -> Sample:
     try:
         took_s = pulse.answer_s(source, patience=patience)
     except StoreUnavailable:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from migrator.domain.conversion import Quarantine
 from migrator.domain.marks import Pass
+from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.domain.timeouts import (
     BatchId,
@@ -112,7 +113,9 @@ class MemoryLedger:
             self.stored[row.id] = row
         return len(self.batch_rows[batch.id])
 
-    def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
         raise NotImplementedError
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:

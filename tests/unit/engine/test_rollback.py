@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from migrator.domain.conversion import Quarantine
+from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, Mode, next_state
 from migrator.domain.timeouts import (
     FIRST_DISPATCHER_LANE,
@@ -136,7 +137,9 @@ class Ledger:
         self.released.append(batch.id)
         return batch.size
 
-    def release_quarantined(self, endpoint: StoreEndpoint | None) -> int:
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
         """Release three rows."""
         self.quarantine_asked.append(endpoint)
         return 3
