@@ -6,12 +6,10 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, Final
 
-import typer
-
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table, word
 from migrator import errors, logs
-from migrator.cli.root import program
+from migrator.cli.root import every_verb
 from migrator.domain.conversion import Reason
 from migrator.engine.checks import CHECKS, DELAY_CHECKS, delays, registry
 
@@ -34,7 +32,7 @@ def cli() -> str:
 
 def helps() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield every command as the words one types, with its help."""
-    yield from _helps(typer.main.get_command(program), ("migrator",), None)
+    yield from _helps(every_verb(), ("migrator",), None)
 
 
 def _helps(command: Any, path: tuple[str, ...], above: Any) -> Iterator[tuple[Any, str]]:

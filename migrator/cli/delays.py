@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from migrator.broker.topology import create_delays
-from migrator.cli import canary, relocation, removal, verification
 from migrator.cli.ladder import ladder_table
+from migrator.cli.lazy import LazyGroup, Verb
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
 from migrator.cli.session import Delays, Json, given, session_of
@@ -14,8 +14,44 @@ from migrator.domain.ladder import Ladder
 from migrator.errors import ExitCode
 from migrator.web.documents import ladder_document
 
+
+class Verbs(LazyGroup):
+    """Those with a module of their own."""
+
+    verbs = (
+        Verb(
+            "verify",
+            "verification:verify",
+            "Look at the broker's native delays, and say what is wrong and what mends it.",
+        ),
+        Verb(
+            "canary",
+            "canary:canary",
+            "Send one probe through each level into a queue of its own, and tell how late each"
+            " came.",
+        ),
+        Verb(
+            "migrate",
+            "relocation:migrate",
+            "Move what waits in the delays v1 into the delays v2 of the same broker.",
+            epilog="MIGRATE_EPILOG",
+        ),
+        Verb(
+            "transfer",
+            "relocation:transfer",
+            "Move what waits in the delays of this broker into those of another one.",
+            epilog="TRANSFER_EPILOG",
+        ),
+        Verb(
+            "delete",
+            "removal:delete",
+            "Delete every exchange and queue of a generation, once no message is in it.",
+        ),
+    )
+
+
 verbs = typer.Typer(
-    help="The native delay levels: make them, look into them, verify them, try them."
+    cls=Verbs, help="The native delay levels: make them, look into them, verify them, try them."
 )
 
 
@@ -76,8 +112,3 @@ def _missing(ladder: Ladder) -> str:
 
 
 # verbs in files of their own, each registered by one line
-verbs.command(epilog=verification.EPILOG)(verification.verify)
-verbs.command(epilog=canary.EPILOG)(canary.canary)
-verbs.command(epilog=relocation.MIGRATE_EPILOG)(relocation.migrate)
-verbs.command(epilog=relocation.TRANSFER_EPILOG)(relocation.transfer)
-verbs.command(epilog=removal.EPILOG)(removal.delete)

@@ -6,12 +6,11 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from rich.console import Console
-from rich.table import Table
-
-from migrator.web.documents import plain as plain
+if TYPE_CHECKING:  # drawing is imported by those who draw: a verb that writes JSON does not
+    from rich.console import Console
+    from rich.table import Table
 
 _WIDTH_WITHOUT_TERMINAL: Final = 240
 """Characters; so that nothing is cut when a table goes into a file or a pipe."""
@@ -25,6 +24,8 @@ def write_json(name: str, data: Mapping[str, object]) -> None:
 
 def json_text(document: Mapping[str, object]) -> str:
     """Return *document* as indented JSON."""
+    from migrator.web.documents import plain
+
     return json.dumps(document, indent=2, ensure_ascii=False, default=plain)
 
 
@@ -36,6 +37,8 @@ def write_table(
     stream: TextIO | None = None,
 ) -> None:
     """Write a table to stdout; numbers stand on the right."""
+    from rich.table import Table
+
     listed = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     table.show_header = any(columns)
@@ -71,6 +74,8 @@ def say(text: str) -> None:
 
 def console(stream: TextIO | None = None) -> Console:
     """Return a console that takes text as it is: queue names may hold brackets."""
+    from rich.console import Console
+
     stream = sys.stdout if stream is None else stream
     return Console(
         file=stream,

@@ -6,38 +6,126 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import migrator
-from migrator.cli import (
-    batch,
-    broker,
-    check,
-    control,
-    db,
-    decommission,
-    delays,
-    endpoints,
-    ledger,
-    preview,
-    quarantine,
-    recall,
-    rollback,
-    run,
-    seed,
-    settings,
-    status,
-    verify,
-)
+from migrator.cli.lazy import LazyGroup, Verb
 from migrator.cli.output import say, write_text
 from migrator.cli.session import TRACEBACKS, Session, given, session_of
-from migrator.config import mask
 from migrator.errors import ExitCode, MigratorError
+
+
+class Verbs(LazyGroup):
+    """What ``migrator --help`` lists, in its order."""
+
+    verbs = (
+        Verb(
+            "run",
+            "run:run",
+            "Move stored timeouts into the broker's native delays, until stopped or, with --once,"
+            " done.",
+        ),
+        Verb(
+            "preview",
+            "preview:preview",
+            "Count what a migration would do, endpoint by endpoint. Reads the store, writes"
+            " nothing.",
+        ),
+        Verb(
+            "check",
+            "check:check",
+            "Look at store, ledger and broker, and say what would go wrong. Changes nothing.",
+        ),
+        Verb(
+            "endpoints",
+            "endpoints:endpoints",
+            "List the endpoints that have a timeouts table, with what is done for each.",
+        ),
+        Verb(
+            "status",
+            "status:status",
+            "Show progress, quarantine, doubtful batches and lanes, as the ledger has them.",
+        ),
+        Verb(
+            "pause",
+            "control:pause",
+            "Claim nothing more; what is claimed is finished. Lasts until resumed or started"
+            " again.",
+            epilog="PAUSE_EPILOG",
+        ),
+        Verb(
+            "resume",
+            "control:resume",
+            "Lift a pause; without --endpoint every pause. Other reasons to wait stay.",
+            epilog="RESUME_EPILOG",
+        ),
+        Verb(
+            "set",
+            "control:adjust",
+            "Change a setting of [handover] until the daemon is started again.",
+            epilog="SET_EPILOG",
+        ),
+        Verb(
+            "drain",
+            "control:drain",
+            "Finish what is claimed, then end: as the first SIGTERM does. Does not wait for the"
+            " end.",
+            epilog="DRAIN_EPILOG",
+        ),
+        Verb(
+            "stop",
+            "control:stop",
+            "End between two steps: as the second SIGTERM does. The next start goes on from there.",
+            epilog="STOP_EPILOG",
+        ),
+        Verb(
+            "verify",
+            "verify:verify",
+            "Compare store, ledger and broker, and say whether every timeout is accounted for.",
+        ),
+        Verb(
+            "rollback",
+            "rollback:rollback",
+            "Undo a migration: put all rows back into their tables, byte for byte.",
+        ),
+        Verb(
+            "recall",
+            "recall:recall",
+            "Take some handed-over timeouts out of the delay levels, back into their tables.",
+        ),
+        Verb(
+            "decommission",
+            "decommission:decommission",
+            "Remove the queues of an endpoint's timeout manager, and ours when nobody needs them.",
+        ),
+        Verb(
+            "seed",
+            "seed:seed",
+            "Write invented timeouts into the store, and make the table where there is none.",
+        ),
+        Verb(
+            "quarantine",
+            "quarantine:verbs",
+            "Rows kept aside with a reason: list, show, retry, export.",
+        ),
+        Verb("batch", "batch:verbs", "Batches whose outcome is doubtful: list, resolve."),
+        Verb(
+            "delays",
+            "delays:verbs",
+            "The native delay levels: make them, look into them, verify them, try them.",
+        ),
+        Verb("db", "db:verbs", "The ledger's tables: upgrade, current, sql, grants, adopt."),
+        Verb("broker", "broker:verbs", "The broker: grants."),
+        Verb("ledger", "ledger:verbs", "What is kept of settled rows: purge."),
+        Verb("config", "settings:verbs", "Show the settings in force."),
+    )
+
 
 program = typer.Typer(
     name="migrator",
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -55,28 +143,6 @@ Exit codes:
   0 done   1 bug   2 usage or settings   3 a check refused   4 store or broker unreachable
   5 done, but rows are in quarantine   6 the outcome of a batch is doubtful""",
 )
-program.command(epilog=run.EPILOG)(run.run)
-program.command(epilog=preview.EPILOG)(preview.preview)
-program.command(epilog=check.EPILOG)(check.check)
-program.command(epilog=endpoints.EPILOG)(endpoints.endpoints)
-program.command(epilog=status.EPILOG)(status.status)
-program.command(epilog=control.PAUSE_EPILOG)(control.pause)
-program.command(epilog=control.RESUME_EPILOG)(control.resume)
-program.command("set", epilog=control.SET_EPILOG)(control.adjust)
-program.command(epilog=control.DRAIN_EPILOG)(control.drain)
-program.command(epilog=control.STOP_EPILOG)(control.stop)
-program.command(epilog=verify.EPILOG)(verify.verify)
-program.add_typer(quarantine.verbs, name="quarantine")
-program.command(epilog=rollback.EPILOG)(rollback.rollback)
-program.command(epilog=recall.EPILOG)(recall.recall)
-program.command(epilog=decommission.EPILOG)(decommission.decommission)
-program.add_typer(batch.verbs, name="batch")
-program.add_typer(delays.verbs, name="delays")
-program.add_typer(db.verbs, name="db")
-program.add_typer(broker.verbs, name="broker")
-program.add_typer(ledger.verbs, name="ledger")
-program.add_typer(settings.verbs, name="config")
-program.command(epilog=seed.EPILOG)(seed.seed)
 
 
 def _print_version(value: bool) -> None:
@@ -145,6 +211,14 @@ def _global_options(
     session.options = [option for option in urls if option is not None]
 
 
+def every_verb() -> LazyGroup:
+    """Return the program with all its verbs imported, for whoever goes through them."""
+    made: Any = typer.main.get_command(program)
+    whole: LazyGroup = made  # by its ``cls``
+    whole.load_all()
+    return whole
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on *arguments* (None: the process's own) and end the process."""
     session = Session()
@@ -158,6 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end(text: str, code: ExitCode, session: Session) -> None:
+    from migrator.config import mask  # not before it is needed: the settings' library is slow
+
     if session.verbosity >= TRACEBACKS:
         say(mask(traceback.format_exc()))
     say(f"migrator: {mask(text)}")

@@ -1,4 +1,7 @@
-"""What a verb gets from the options before it: settings, and who reads the result."""
+"""What a verb gets from the options before it: settings, and who reads the result.
+
+The settings' library is imported by the first verb that loads them; ``--help`` does without.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from migrator import config, logs
-from migrator.config.quantities import parse_duration
-from migrator.config.sources import Option
 from migrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from migrator.config import Loaded
+    from migrator.config.sources import Option
 
 DEBUG: Final = 1
 """``-v``: debug lines."""
@@ -30,12 +34,14 @@ class Session:
     wants_json: bool = False
     verbosity: int = 0
 
-    def load(self, *more: Option | None) -> config.Loaded:
+    def load(self, *more: Option | None) -> Loaded:
         """Return the settings in force, options included, and start logging as they say.
 
         Raises:
             ConfigError: Lists everything that is wrong.
         """
+        from migrator import config, logs
+
         given = [option for option in more if option is not None]
         loaded = config.load(file=self.file, options=[*self.options, *given])
         log = loaded.settings.log
@@ -55,7 +61,11 @@ def session_of(context: typer.Context, *, as_json: bool = False) -> Session:
 
 def given(key: str, value: object, name: str) -> Option | None:
     """Return *value* as an option for the setting *key*, or None when it was not given."""
-    return None if value is None else Option(path=tuple(key.split(".")), value=value, name=name)
+    if value is None:
+        return None
+    from migrator.config.sources import Option
+
+    return Option(path=tuple(key.split(".")), value=value, name=name)
 
 
 def renamed(pairs: Sequence[str] | None) -> Option | None:
@@ -113,6 +123,8 @@ def duration(option: str, text: str) -> timedelta:
     Raises:
         ConfigError: It is none; names the *option*.
     """
+    from migrator.config.quantities import parse_duration
+
     try:
         return parse_duration(text)
     except ValueError as exc:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import typer.main
 
 from migrator import config
-from migrator.cli.root import program
+from migrator.cli.root import every_verb
 from migrator.errors import ExitCode
 
 ROOT: Final = Path(__file__).parents[2]
@@ -35,7 +34,7 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("line", commands())
 def test_commands_exist_with_these_options(line: str) -> None:
     """Each verb is known, and so is each option it is shown with."""
-    command: Any = typer.main.get_command(program)
+    command: Any = every_verb()
     words = shlex.split(line)[1:]
     while words and hasattr(command, "commands"):
         command = command.commands[words.pop(0)]

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from dev.reference import __main__ as reference
 from dev.reference import ledger, names, words
-from migrator.cli.root import program
+from migrator.cli.root import every_verb
 from migrator.config import Endpoint
 from migrator.config.sources import leaves, variable
 from migrator.domain.conversion import Reason
@@ -161,7 +160,7 @@ def options_of(command: Any) -> set[str]:
 
 def mistakes_in(call: str) -> Iterator[str]:
     """Yield the verbs and options of *call* that the program does not have."""
-    command: Any = typer.main.get_command(program)
+    command: Any = every_verb()
     for word in shlex.split(call.replace("…", ""))[1:]:
         name = word.partition("=")[0]
         verbs = getattr(command, "commands", {})

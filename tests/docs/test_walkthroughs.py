@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import typer
 
 from migrator import config
 from migrator.cli import main
-from migrator.cli.root import program
+from migrator.cli.root import every_verb
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -130,7 +129,7 @@ def test_commands_can_be_typed_as_they_are(path: Path) -> None:
     """Nothing that a command wants is missing in a block of commands, and each value is legal."""
     for line in lines(path):
         if line.startswith("migrator "):
-            command: Any = typer.main.get_command(program)
+            command: Any = every_verb()
             words = shlex.split(line, comments=True)[1:]
             if words[0].startswith("--"):  # a global option and its value
                 words = words[2:]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer.main
 
 import migrator
 from migrator.cli import root
@@ -28,7 +27,7 @@ VARIABLES = {variable(path) for path, _ in leaves()} | {"MIGRATOR_CONFIG"}
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield every command with its full name."""
-    waiting = [("", typer.main.get_command(root.program))]
+    waiting = [("", root.every_verb())]
     while waiting:
         name, command = waiting.pop()
         inside = getattr(command, "commands", {})

@@ -1,0 +1,65 @@
+"""Tests of ``migrator.cli.lazy``: what is told without a verb's module is what that module says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from migrator.cli import delays, root
+from migrator.cli.lazy import LazyGroup, Verb
+
+GROUPS: tuple[type[LazyGroup], ...] = (root.Verbs, delays.Verbs)
+SETTINGS = {"asyncio", "pydantic", "pydantic_settings", "rich", "structlog"}
+"""What loading them and logging need, directly or not."""
+DATABASE = {"psycopg", "sqlalchemy"}
+SCHEMA = {"alembic"}
+BROKER = {"httpx", "pika"}
+SERVING = {"apscheduler", "jinja2", "prometheus_client", "starlette", "uvicorn"}
+OTHERS = DATABASE | SCHEMA | BROKER | SERVING
+
+
+def imported(folder: Path, *arguments: str) -> set[str]:
+    """Run the real program, and return the packages it imported."""
+    settings = {name: text for name, text in os.environ.items() if not name.startswith("MIGRATOR_")}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "migrator", *arguments],
+        env={**settings, "MIGRATOR_STORE__URL": f"sqlite:///{folder / 'legacy.db'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    timed = (line for line in done.stderr.splitlines() if line.startswith("import time:"))
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in timed}
+
+
+@pytest.mark.parametrize(
+    "verb", [verb for group in GROUPS for verb in group.verbs], ids=lambda verb: verb.place
+)
+def test_the_known_line_is_the_first_of_the_help(verb: Verb) -> None:
+    """Both are written by hand, once beside the group and once where the verb is."""
+    first = (verb.load().help or "").partition("\n\n")[0]
+    assert verb.help == " ".join(first.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without"),
+    [
+        (["--version"], SETTINGS | OTHERS),
+        (["--help"], SETTINGS | OTHERS),
+        (["config", "show", "--json"], OTHERS),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_verb_imports_nothing_that_only_others_need(
+    tmp_path: Path, arguments: list[str], without: set[str]
+) -> None:
+    """What is imported is waited for, each time the program is called."""
+    found = imported(tmp_path, *arguments)
+    assert "migrator" in found
+    assert found & without == set()
