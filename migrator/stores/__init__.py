@@ -1,7 +1,7 @@
 """The legacy stores: one file per kind, and the SQLAlchemy pieces they share.
 
 ``sql_persistence`` is NServiceBus.Persistence.Sql; ``claims`` moves rows between a legacy table
-and the ledger, ``moving`` holds what differs per SQL dialect, ``legacy_table`` the table as
+and the ledger, ``dialects`` holds what differs per kind of database, ``legacy_table`` the table as
 values. The ledger's tables are handed in (``ledger_side``); this package never imports the
 ledger.
 """

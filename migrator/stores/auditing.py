@@ -13,12 +13,9 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     CompoundSelect,
-    LargeBinary,
     Select,
-    Text,
     and_,
     case,
-    cast,
     func,
     literal_column,
     select,
@@ -27,11 +24,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.domain.states import BatchState, RowState
+from migrator.stores.dialects import Dialect
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
-from migrator.stores.moving import id_text, postgresql_content_hash
+from migrator.stores.moving import id_text
 
 _WITHOUT_BATCH: Final = BatchState.DOUBTFUL
 """State of a row whose batch is gone."""
@@ -40,10 +37,10 @@ _WITHOUT_BATCH: Final = BatchState.DOUBTFUL
 class AuditQueries:
     """Builds the queries for one dialect."""
 
-    def __init__(self, ledger: LedgerSide, *, dialect: str) -> None:
+    def __init__(self, ledger: LedgerSide, dialect: Dialect) -> None:
         """Look at *ledger*."""
         self._ledger = ledger
-        self._is_postgresql = dialect == "postgresql"
+        self._dialect = dialect
 
     def gaps(self) -> CompoundSelect[Any]:
         """Return every batch with other rows than its size less what was purged of it."""
@@ -114,7 +111,7 @@ class AuditQueries:
         both = (
             select(open_id.label("id"), func.count().over().label("total"))
             .select_from(legacy.table)
-            .where(open_id.is_not(None))
+            .where(*legacy.is_owned, open_id.is_not(None))
             .order_by(open_id)
             .limit(limit)
             .subquery("both")
@@ -154,14 +151,14 @@ class AuditQueries:
                 row.c.endpoint,
                 row.c.due,
                 self.state().label("state"),
-                self._body_hash().label("body_hash"),
+                self._dialect.body_hash(row.c.body).label("body_hash"),
             )
         ).where(tuple_(row.c.batch_id, row.c.row_index).in_(sorted(keys)))
 
     def intact(self, ids: Collection[int]) -> Select[Any]:
         """Return rows by their own id, each with whether its content still has its hash."""
         row = self._ledger.timeout
-        is_intact = row.c.content_hash == self._content_hash()
+        is_intact = row.c.content_hash == self._dialect.content_hash(row.c.headers, row.c.body)
         return select(row.c.id, is_intact.label("is_intact")).where(row.c.id.in_(sorted(ids)))
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
@@ -182,20 +179,3 @@ class AuditQueries:
     def is_quarantined(self) -> ColumnElement[bool]:
         """Return whether a row was set aside."""
         return self._ledger.timeout.c.state == RowState.QUARANTINED
-
-    def _content_hash(self) -> ColumnElement[str]:
-        row = self._ledger.timeout.c
-        if self._is_postgresql:
-            return postgresql_content_hash(row.headers, row.body)
-        # a column of SQLite takes values of any type, and somebody may have written one
-        headers, body = cast(row.headers, Text), cast(row.body, LargeBinary)
-        found: ColumnElement[str] = getattr(func, CONTENT_HASH)(headers, body, type_=Text)
-        return found
-
-    def _body_hash(self) -> ColumnElement[str]:
-        body = self._ledger.timeout.c.body
-        if self._is_postgresql:
-            content = func.coalesce(body, func.decode("", "hex"))
-            return func.encode(func.sha256(content), "hex")
-        found: ColumnElement[str] = getattr(func, BODY_HASH)(cast(body, LargeBinary), type_=Text)
-        return found

@@ -20,6 +20,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     select,
     update,
 )
@@ -33,10 +34,11 @@ from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId
 from migrator.errors import IllegalTransition, LeaseLost, StoreError
 from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
+from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_batch, hold_lease
 from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.legacy_table import COLUMNS, LegacyTable
-from migrator.stores.moving import Moved, mover_for
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import Moved
 from migrator.stores.selection import ids_for
 
 _RELEASE_ROWS: Final = 500
@@ -70,7 +72,7 @@ class SqlClaims:
         self._engine = engine
         self._ledger = ledger
         self._legacy = legacy
-        self._mover = mover_for(engine.dialect.name, ledger)
+        self._dialect = dialect_for(engine.dialect.name)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows into a new batch; see ``ports.Claims``."""
@@ -92,7 +94,7 @@ class SqlClaims:
         On None an empty batch was written: the caller rolls back.
         """
         batch_id = self._insert_batch(connection, request)
-        moved = self._mover.move(connection, legacy, request, batch_id)
+        moved = self._dialect.move(connection, legacy, self._ledger, request, batch_id)
         if moved is None:
             return None
         self._complete_batch(connection, batch_id, moved)
@@ -175,12 +177,13 @@ class SqlClaims:
         self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
     ) -> int:
         row = self._ledger.timeout
-        columns = [
-            self._mover.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key) for key in COLUMNS
-        ]
+        values = {
+            key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
+            for key in legacy.keys
+        } | {key: literal(value) for key, value in legacy.constants.items()}
         put = connection.execute(
             insert(legacy.table).from_select(
-                [legacy.table.c[key] for key in COLUMNS], select(*columns).where(which)
+                [legacy.table.c[key] for key in values], select(*values.values()).where(which)
             ),
             execution_options={"preserve_rowcount": True},
         )

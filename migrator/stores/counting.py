@@ -9,13 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, case, func, select, text
+from sqlalchemy import Connection, Engine, case, func, select
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.errors import StoreError
 from migrator.ports.measuring import TableCount
 from migrator.stores.claims import LegacyTables
+from migrator.stores.dialects import dialect_for
 from migrator.stores.legacy_table import LegacyTable
 
 MOST_ROWS: Final = 200_000
@@ -29,7 +30,6 @@ _SPANS: Final = (
     ("up to 365d", timedelta(days=365)),
 )
 _LATER: Final = "later"
-_ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
 
 
 class SqlCounting:
@@ -53,7 +53,8 @@ class SqlCounting:
             rows = sum(found.values())
             is_all = rows <= most
             if not is_all:
-                rows = max(rows, _estimate(connection, legacy))
+                estimate = dialect_for(connection.dialect.name).estimated_rows
+                rows = max(rows, estimate(connection, legacy))
         names = [name for name, _ in _SPANS] + [_LATER]
         due = [(names[index], found[index]) for index in sorted(found)]
         return TableCount(rows=rows, is_all=is_all, due=due)
@@ -62,18 +63,11 @@ class SqlCounting:
 def _by_span(
     connection: Connection, legacy: LegacyTable, now: datetime, most: int
 ) -> list[tuple[int, int]]:
-    some = select(legacy.table.c.Time.label("due")).limit(most + 1).subquery()
+    due = legacy.table.c.Time.label("due")
+    some = select(due).where(*legacy.is_owned).limit(most + 1).subquery()
     ends: list[tuple[Any, Any]] = [
         (some.c.due <= now + span, index) for index, (_, span) in enumerate(_SPANS)
     ]
     span = case(*ends, else_=len(_SPANS)).label("span")
     query = select(span, func.count()).group_by(span)
     return [(int(index), int(rows)) for index, rows in connection.execute(query)]
-
-
-def _estimate(connection: Connection, legacy: LegacyTable) -> int:
-    """Return what the database believes without counting; 0: it has no idea."""
-    if connection.dialect.name != "postgresql":
-        return 0
-    name = connection.dialect.identifier_preparer.format_table(legacy.table)
-    return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)

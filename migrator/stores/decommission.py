@@ -17,12 +17,11 @@ from migrator.database.failures import translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
 from migrator.ports.decommission import Statement
+from migrator.stores.dialects import dialect_for
 from migrator.stores.legacy_table import LegacyTable, parse_source
 from migrator.stores.sql_persistence import SqlStore
 
 _ARCHIVED: Final = "_decommissioned"
-_NAME_BYTES: Final = 63
-"""PostgreSQL cuts longer names, and says so only in a notice."""
 
 
 class SqlDecommissionStore:
@@ -32,6 +31,7 @@ class SqlDecommissionStore:
         """Look at the tables of *store*, in the database of *engine*."""
         self._engine = engine
         self._store = store
+        self._dialect = dialect_for(engine.dialect.name)
         # the engine's own preparer doubles percent signs, for a driver and not for a reader
         dialect: Any = type(engine.dialect)
         self._preparer: IdentifierPreparer = dialect(paramstyle="named").identifier_preparer
@@ -59,7 +59,7 @@ class SqlDecommissionStore:
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
             if not _exists(connection, source):
                 return ()
-        archived = self._preparer.quote(_archive_name(parse_source(source)[1]))
+        archived = self._preparer.quote(self._archive_name(parse_source(source)[1]))
         return (
             Statement(
                 purpose="archive", sql=f"ALTER TABLE {self._name(source)} RENAME TO {archived}"
@@ -73,8 +73,7 @@ class SqlDecommissionStore:
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
             if not _exists(connection, source):
                 return 0
-            if connection.dialect.name == "postgresql":  # on SQLite, a writer is alone anyhow
-                _run(connection, f"LOCK TABLE {self._name(source)} IN ACCESS EXCLUSIVE MODE")
+            self._dialect.lock_table(connection, self._name(source))
             rows = self._rows(connection, source) or 0
             if not rows:
                 _run(connection, self._drop_sql(source))
@@ -83,8 +82,13 @@ class SqlDecommissionStore:
     def _rows(self, connection: Connection, source: str) -> int | None:
         if not _exists(connection, source):
             return None
-        table = self._store.legacy_table(source).table
-        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+        legacy = self._store.legacy_table(source)
+        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
+        return connection.execute(counting).scalar_one()
+
+    def _archive_name(self, table: str) -> str:
+        room = self._dialect.name_max_bytes - len(_ARCHIVED.encode())
+        return table.encode()[:room].decode(errors="ignore") + _ARCHIVED
 
     def _drop_sql(self, source: str) -> str:
         return f"DROP TABLE {self._name(source)}"
@@ -101,13 +105,9 @@ def _exists(connection: Connection, source: str) -> bool:
 
 
 def _is_empty(connection: Connection, legacy: LegacyTable) -> bool:
-    return connection.execute(select(legacy.table.c.Id).limit(1)).first() is None
+    one = select(legacy.table.c.Id).where(*legacy.is_owned).limit(1)
+    return connection.execute(one).first() is None
 
 
 def _run(connection: Connection, statement: str) -> None:
     connection.execute(text(statement.replace(":", r"\:")))
-
-
-def _archive_name(table: str) -> str:
-    room = _NAME_BYTES - len(_ARCHIVED.encode())
-    return table.encode()[:room].decode(errors="ignore") + _ARCHIVED

@@ -7,12 +7,11 @@ still ours; every row is looked at before the first one is written. Source: refe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, delete, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, delete
 from sqlalchemy.exc import DataError, IntegrityError
 
 from migrator.database.engine import writing
@@ -21,6 +20,7 @@ from migrator.domain.timeouts import NO_SAGA
 from migrator.errors import RowRefused, StoreError
 from migrator.ports import Applied, ClearSaga, Lease, NewTimeout, StoreEndpoint
 from migrator.stores.claims import LegacyTables
+from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_lease
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -31,15 +31,6 @@ PERSISTENCE_VERSION: Final = "6.6.5.0"
 """What the last persistence with a timeout table writes; informational (reference 1.3)."""
 DESTINATION_CHARS: Final = 200
 """Size of the Destination column in the vendor's script (reference 1.2)."""
-_INSERTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "postgresql": postgresql.insert,
-    "sqlite": sqlite.insert,
-}
-_POSTGRESQL_SETTINGS: Final = text(
-    # ids and sagas are in an index; without statistics the planner may read a whole table, or the
-    # whole of another index, for each row instead
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
-)
 
 
 class SqlIntake:
@@ -51,8 +42,7 @@ class SqlIntake:
         Raises:
             StoreError: This kind of database is not supported.
         """
-        if engine.dialect.name not in _INSERTS:
-            raise StoreError(f"timeouts in a {engine.dialect.name} database are not supported")
+        self._dialect = dialect_for(engine.dialect.name)
         self._engine = engine
         self._ledger = ledger
         self._legacy = legacy
@@ -74,8 +64,7 @@ class SqlIntake:
         doing = f"storing timeouts in {legacy.source}"
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
             hold_lease(connection, self._ledger, lease)
-            if connection.dialect.name == "postgresql":
-                connection.execute(_POSTGRESQL_SETTINGS)
+            self._dialect.prefer_indexes(connection)
             for rows, sagas in steps:
                 inserted = self._insert(connection, legacy, rows) if rows else 0
                 stored += inserted
@@ -92,11 +81,13 @@ class SqlIntake:
         only a statement that begins afterwards sees where the claim put it.
         """
         table = legacy.table
-        insert = _INSERTS[connection.dialect.name]
-        key = [table.c.Id]
-        statement = insert(table).on_conflict_do_nothing(index_elements=key).returning(*key)
+        columns = {*table.c.keys()}
+        values = [
+            {key: value for key, value in row.items() if key in columns} | {**legacy.constants}
+            for row in rows
+        ]
         try:
-            written = list(connection.scalars(statement, rows))
+            written = self._dialect.insert_absent(connection, table, values)
         except (DataError, IntegrityError):
             with translating(RowRefused, doing=f"a row for {legacy.source}"):
                 raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, LargeBinary, MetaData, Table, Text
+from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, Table, Text
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
 
@@ -46,6 +46,23 @@ class LegacyTable:
     """``schema.table``, unique in the database; what the ledger remembers."""
     table: Table
     """Columns keyed by the vendor's names."""
+    owner: str | None = None
+    """In a table that endpoints share: whose rows are meant. None: all rows are one endpoint's."""
+
+    @property
+    def is_owned(self) -> tuple[ColumnElement[bool], ...]:
+        """The conditions under which a row is the endpoint's; none where all of them are."""
+        return () if self.owner is None else (self.table.c.Endpoint == self.owner,)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Those of ``COLUMNS`` that the table has."""
+        return tuple(key for key in COLUMNS if key in self.table.c)
+
+    @property
+    def constants(self) -> Mapping[str, str]:
+        """What every row of the endpoint has in columns that the ledger does not keep."""
+        return {} if self.owner is None else {"Endpoint": self.owner}
 
 
 def build_source(schema: str | None, table: str) -> str:

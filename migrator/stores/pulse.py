@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
-from sqlalchemy import Connection, Engine, delete, false, func, select
+from sqlalchemy import Engine, delete, false
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.stores.claims import LegacyTables
+from migrator.stores.dialects import dialect_for
 
 
 class SqlPulse:
@@ -43,7 +44,7 @@ class SqlPulse:
                 translating(StoreError, doing=f"asking for {source}"),
                 writing(self._engine) as connection,
             ):
-                _bound(connection, patience)
+                dialect_for(connection.dialect.name).wait_at_most(connection, patience)
                 is_let_in = True
                 connection.execute(delete(legacy.table).where(false()))
         except StoreUnavailable:
@@ -51,16 +52,3 @@ class SqlPulse:
                 raise
             return max(time.monotonic() - asked_s, patience.total_seconds())
         return time.monotonic() - asked_s
-
-
-def _bound(connection: Connection, patience: timedelta) -> None:
-    """Have the database give up after *patience*, in this transaction alone."""
-    if connection.dialect.name != "postgresql":
-        return
-    limit = f"{max(patience // timedelta(milliseconds=1), 1)}ms"
-    connection.execute(
-        select(
-            func.set_config("lock_timeout", limit, True),
-            func.set_config("statement_timeout", limit, True),
-        )
-    )

@@ -16,18 +16,12 @@ from uuid import UUID as Guid
 
 from sqlalchemy import (
     Column,
-    DateTime,
     Engine,
     Index,
-    LargeBinary,
     MetaData,
-    String,
     Table,
-    Text,
     insert,
 )
-from sqlalchemy.dialects.postgresql import UUID
-from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
@@ -35,6 +29,7 @@ from migrator.database.types import UtcDateTime
 from migrator.domain.timeouts import NO_SAGA
 from migrator.domain.wiretime import build_wire_time
 from migrator.errors import StoreError
+from migrator.stores.dialects import dialect_for
 from migrator.stores.legacy_table import COLUMNS, parse_source
 
 _CHUNK_ROWS: Final = 5_000
@@ -84,10 +79,9 @@ def create_table(engine: Engine, source: str) -> None:
 def insert_rows(engine: Engine, source: str, rows: Iterable[SeedRow]) -> int:
     """Insert *rows* in chunks, each committed on its own; return how many there were."""
     table, pending, inserted = _table(engine, source), iter(rows), 0
-    write = _copy if engine.dialect.name == "postgresql" else _insert
     while chunk := list(islice(pending, _CHUNK_ROWS)):
         with translating(StoreError, doing=f"seeding {source}"):
-            write(engine, table, chunk)
+            _write(engine, table, chunk)
         inserted += len(chunk)
     return inserted
 
@@ -149,14 +143,9 @@ def _headers(endpoint: str, destination: str, due_at: datetime, rng: Random) -> 
 
 def _table(engine: Engine, source: str) -> Table:
     schema, name = parse_source(source)
-    is_postgresql = engine.dialect.name == "postgresql"
-    guid: TypeEngine[Any] = UUID(as_uuid=False) if is_postgresql else Text()
-    due: TypeEngine[Any] = DateTime() if is_postgresql else Text()
-    types = {"Id": guid, "SagaId": guid, "State": LargeBinary(), "Time": due, "Headers": Text()}
-    sizes = {"Destination": 200, "PersistenceVersion": 23}
+    types = dialect_for(engine.dialect.name).column_types()
     columns: list[Column[Any]] = [
-        Column(key, types[key] if key in types else String(sizes[key]), primary_key=key == "Id")
-        for key in COLUMNS
+        Column(key, types[key], primary_key=key == "Id") for key in COLUMNS
     ]
     table = Table(name, MetaData(), *columns, schema=schema)
     Index(f"{name}_SagaIdx", table.c.SagaId)
@@ -176,26 +165,16 @@ def _values(row: SeedRow) -> tuple[Any, ...]:
     )
 
 
-def _insert(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
-    typed = Table(table.name, MetaData(), *map(_typed, table.columns), schema=table.schema)
+def _write(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
+    values = [*map(_values, rows)]
     with writing(engine) as connection:
-        connection.execute(
-            insert(typed), [dict(zip(COLUMNS, _values(row), strict=True)) for row in rows]
-        )
+        if dialect_for(engine.dialect.name).write_rows(connection, table, values):
+            return
+        typed = Table(table.name, MetaData(), *map(_typed, table.columns), schema=table.schema)
+        connection.execute(insert(typed), [dict(zip(COLUMNS, row, strict=True)) for row in values])
 
 
 def _typed(column: Column[Any]) -> Column[Any]:
     return Column(
         column.name, UtcDateTime(with_zone=False) if column.name == "Time" else column.type
     )
-
-
-def _copy(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
-    quoted = engine.dialect.identifier_preparer.format_table(table)
-    columns = ", ".join(f'"{column}"' for column in COLUMNS)
-    with writing(engine) as connection:
-        driver: Any = connection.connection.driver_connection
-        statement = f"COPY {quoted} ({columns}) FROM STDIN".replace("%%", "%")
-        with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row(_values(row))

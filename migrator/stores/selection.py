@@ -17,7 +17,7 @@ _NUL: Final = "\0"
 
 def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
     """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
-    found = [*_in_range(legacy, request)]
+    found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
         found.append(legacy.table.c.Id.in_(ids_for(legacy, request.only)))
     not_for = sorted(filter(is_storable, request.not_for))

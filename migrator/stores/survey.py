@@ -57,6 +57,7 @@ def _chunk(legacy: LegacyTable, ledger: LedgerSide | None, last_id: str | None) 
         byte_length(row.State).label("body_bytes"),
         known.is_not(None).label("is_in_ledger"),
     )
+    query = query.where(*legacy.is_owned)
     if last_id is not None:
         query = query.where(row.Id > literal(last_id, row.Id.type))
     return query.order_by(row.Id).limit(CHUNK_ROWS)

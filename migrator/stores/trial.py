@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy import Connection, Engine, insert
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
@@ -15,22 +15,11 @@ from migrator.domain.timeouts import Lane, RunId
 from migrator.errors import StoreError
 from migrator.ports import ClaimRequest, Lease, StoreEndpoint
 from migrator.stores.claims import LegacyTables, SqlClaims, inserted_id
+from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LATEST, LegacyTable
 
 _BYTES: Final = 1024 * 1024
-# Locking rows wants UPDATE on at least one column, whichever.
-_POSTGRESQL_RIGHTS: Final = text(
-    """
-    SELECT has_schema_privilege(n.oid, 'USAGE') AS usage,
-           has_table_privilege(c.oid, 'SELECT') AS "SELECT",
-           has_table_privilege(c.oid, 'INSERT') AS "INSERT",
-           has_table_privilege(c.oid, 'DELETE') AS "DELETE",
-           has_any_column_privilege(c.oid, 'UPDATE') AS "UPDATE"
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = :schema AND c.relname = :name
-    """
-)
 
 
 def trial_claim(
@@ -41,8 +30,7 @@ def trial_claim(
     claims = SqlClaims(engine, ledger, tables)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with translating(StoreError, doing=doing), writing(engine) as connection:
-        if engine.dialect.name == "postgresql":
-            _check_rights(connection, legacy)
+        _check_rights(connection, legacy)
         request = _request(_insert_run(connection, ledger, endpoint), endpoint)
         claim = claims.claim_within(connection, legacy, request)
         # without a row, too: the right to insert is looked at all the same
@@ -53,9 +41,7 @@ def trial_claim(
 
 def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
     """Tell which right is missing; the server's own message names only the table."""
-    names = {"schema": legacy.table.schema, "name": legacy.table.name}
-    rights = connection.execute(_POSTGRESQL_RIGHTS, names).mappings().one()
-    missing = [right.upper() for right, is_granted in rights.items() if not is_granted]
+    missing = dialect_for(connection.dialect.name).missing_rights(connection, legacy)
     if missing:
         raise StoreError(
             f"the database user lacks {', '.join(missing)} on {legacy.source}; nothing was "

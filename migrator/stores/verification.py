@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, select
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
@@ -22,14 +22,12 @@ from migrator.domain.verification import BatchGap, DestinationBalance, EndpointB
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ports.verification import AuditedRow, KnownTimeout, LevelSighting
 from migrator.stores.auditing import AuditQueries
+from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.sql_persistence import SqlStore
 
 T = TypeVar("T")
-
-_ALL_OF_IT: Final = text("SET LOCAL statement_timeout = '10min'")
-"""For statements that go through the whole ledger."""
 
 
 class SqlVerifications:
@@ -37,10 +35,11 @@ class SqlVerifications:
 
     def __init__(self, engine: Engine, ledger: LedgerSide, store: SqlStore) -> None:
         """Compare *ledger* with itself and with the tables of *store*."""
-        self._engine = _read_only(engine)
+        self._dialect = dialect_for(engine.dialect.name)
+        self._engine = self._dialect.read_only(engine)
         self._ledger = ledger
         self._store = store
-        self._queries = AuditQueries(ledger, dialect=engine.dialect.name)
+        self._queries = AuditQueries(ledger, self._dialect)
 
     # ── balances ────────────────────────────────────────────────────────────────────────────
 
@@ -214,7 +213,8 @@ class SqlVerifications:
         legacy = self._legacy(source)
         if legacy is None:
             return None
-        return connection.execute(select(func.count()).select_from(legacy.table)).scalar_one()
+        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
+        return connection.execute(counting).scalar_one()
 
     def _read(self, doing: str, read: Callable[[Connection], T], *, is_long: bool = False) -> T:
         def work() -> T:
@@ -226,19 +226,9 @@ class SqlVerifications:
     @contextmanager
     def _reading(self, doing: str, *, is_long: bool) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            if is_long and connection.dialect.name == "postgresql":
-                connection.execute(_ALL_OF_IT)
+            if is_long:
+                self._dialect.allow_long(connection)
             yield connection
-
-
-def _read_only(engine: Engine) -> Engine:
-    """Return *engine* with transactions that see one moment and cannot write.
-
-    On SQLite they see one moment anyhow.
-    """
-    if engine.dialect.name != "postgresql":
-        return engine
-    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def _total(found: Sequence[Row[Any]]) -> int:

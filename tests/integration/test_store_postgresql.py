@@ -16,9 +16,9 @@ from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.grants import grants
 from migrator.ledger.names import quoted
 from migrator.ports import ClaimRequest, ClearSaga, HeldDestination, Lease, StoreEndpoint
+from migrator.stores.dialects.postgresql import PostgresqlDialect
 from migrator.stores.fencing import hold_lease
 from migrator.stores.legacy_table import parse_source
-from migrator.stores.moving import PostgresqlMover
 from migrator.stores.seeding import Invention, insert_rows, invent
 from tests.contract.site import NOW, Site, hours, locked, timeout_id
 
@@ -232,11 +232,10 @@ def test_a_lock_held_for_too_long_is_unavailable(
 
 def _plan(site: Site, request: ClaimRequest) -> str:
     """Return how the server would carry out a claim."""
-    mover, legacy = site.claims._mover, site.store.legacy_table(request.endpoint.source)
-    assert isinstance(mover, PostgresqlMover)
-    statement = mover.statement(legacy, request, 1)
+    dialect, legacy = PostgresqlDialect(), site.store.legacy_table(request.endpoint.source)
+    statement = dialect.statement(legacy, site.tables, request, 1)
     with writing(site.engine) as connection:
-        connection.execute(mover.settings(request))
+        connection.execute(dialect.settings(request))
         compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})
         rows = connection.execute(text(f"EXPLAIN {compiled}".replace(":", r"\:")))
         return "\n".join(row[0] for row in rows)

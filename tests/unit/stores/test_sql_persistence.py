@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import StoreError
-from migrator.ledger.names import ledger_names
-from migrator.ledger.tables import build_tables
-from migrator.stores.moving import mover_for
+from migrator.stores.dialects import dialect_for
 from migrator.stores.sql_persistence import default_table, endpoint_of
 
 
@@ -39,5 +37,5 @@ def test_a_table_shows_its_endpoint(table: str, endpoint: str) -> None:
 
 def test_other_databases_are_refused_by_name() -> None:
     """The message says which database is not supported."""
-    with pytest.raises(StoreError, match="mysql"):
-        mover_for("mysql", build_tables(ledger_names("mysql")))
+    with pytest.raises(StoreError, match="firebird"):
+        dialect_for("firebird")

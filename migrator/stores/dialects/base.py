@@ -1,0 +1,119 @@
+"""What a kind of SQL database has to say of itself, so that timeouts can be kept in it.
+
+Rules of this file: a default does nothing, or holds in any database; what a dialect returns is
+SQL for a caller's transaction, and none of it begins or ends one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table
+from sqlalchemy.types import TypeEngine
+
+from migrator.ports import ClaimRequest
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import Moved
+
+
+class Dialect(ABC):
+    """One kind of SQL database; has no state."""
+
+    name: ClassVar[str]
+    """As SQLAlchemy calls it."""
+    has_schemas: ClassVar[bool] = True
+    """Whether a table is named by schema and name."""
+    name_max_bytes: ClassVar[int]
+    """The longest name of a table."""
+
+    # ── claiming and putting back ───────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move the soonest due rows of the request's range; None when there are none.
+
+        A row is taken only while nobody else holds it; locked ones are skipped.
+        """
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Return a ledger column as the legacy column *key* has it."""
+        del legacy, key
+        return column
+
+    @abstractmethod
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Insert *rows* whose ``Id`` the table does not have; return the ids that were inserted."""
+
+    # ── content ─────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def content_hash(
+        self, headers: ColumnElement[Any], body: ColumnElement[Any]
+    ) -> ColumnElement[str]:
+        """Return what ``domain.timeouts.content_hash`` returns, computed by the database."""
+
+    @abstractmethod
+    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+        """Return the hex SHA-256 of a body, computed by the database; NULL counts as empty."""
+
+    # ── planner, patience, locks ────────────────────────────────────────────────────────────
+
+    def prefer_indexes(self, connection: Connection) -> None:
+        """Have this transaction look rows up by their index, whatever statistics say."""
+        del connection
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Have the database give up after *patience*, in this transaction alone."""
+        del connection, patience
+
+    def allow_long(self, connection: Connection) -> None:
+        """Have this transaction go through a whole table, however long that takes."""
+        del connection
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Return *engine* with transactions that see one moment, and cannot write if possible."""
+        return engine
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Keep everybody else out of a table until the end of the transaction."""
+        del connection, quoted_name
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the database believes without counting; 0: it has no idea."""
+        del connection, legacy
+        return 0
+
+    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which rights on the table a claim lacks, where the database can tell."""
+        del connection, legacy
+        return ()
+
+    # ── making tables ───────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the columns as the vendor's script creates them."""
+
+    def write_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Write many rows the fastest way there is; False: nothing was done, there is none."""
+        del connection, table, rows
+        return False

@@ -1,0 +1,208 @@
+"""PostgreSQL: a claim is one statement, and the planner is told which index to walk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    DateTime,
+    Engine,
+    LargeBinary,
+    Select,
+    String,
+    Table,
+    Text,
+    TextClause,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.types import TypeEngine
+
+from migrator.ports import ClaimRequest
+from migrator.stores.dialects.base import Dialect
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import (
+    Moved,
+    body_bytes,
+    fits,
+    ledger_values,
+    moved,
+    sized,
+    sums,
+)
+
+_BY_TIME: Final = text(
+    # The range is known to be in the Time index, and ids in the primary key's; without statistics
+    # the planner may believe that reading the whole table is cheaper, once per batch.
+    "SELECT set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+)
+_BY_ID: Final = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
+_LONG: Final = text("SET LOCAL statement_timeout = '10min'")
+_ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
+# Locking rows wants UPDATE on at least one column, whichever.
+_RIGHTS: Final = text(
+    """
+    SELECT has_schema_privilege(n.oid, 'USAGE') AS usage,
+           has_table_privilege(c.oid, 'SELECT') AS "SELECT",
+           has_table_privilege(c.oid, 'INSERT') AS "INSERT",
+           has_table_privilege(c.oid, 'DELETE') AS "DELETE",
+           has_any_column_privilege(c.oid, 'UPDATE') AS "UPDATE"
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = :name
+    """
+)
+
+
+class PostgresqlDialect(Dialect):
+    """Moves with one statement: pick and lock, sum up, delete, insert."""
+
+    name = "postgresql"
+    name_max_bytes = 63
+    """Longer names are cut, and the server says so only in a notice."""
+
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move rows; those locked by others are skipped."""
+        connection.execute(self.settings(request))
+        return moved(connection.execute(self.statement(legacy, ledger, request, batch_id)).one())
+
+    def settings(self, request: ClaimRequest) -> TextClause:
+        """Return what makes the planner walk the right index for *request*."""
+        return _BY_TIME if request.only is None else _BY_ID
+
+    def statement(
+        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, batch_id: int
+    ) -> Select[Any]:
+        """Return the whole move as one statement whose result is one row of sums."""
+        table, chosen = legacy.table, sized(legacy, request, ledger)
+        taken = (
+            delete(table)
+            .where(table.c.Id == chosen.c.Id, fits(chosen, request))
+            .returning(*table.c, chosen.c.row_index)
+            .cte("taken")
+        )
+        values = ledger_values(legacy, request, batch_id, taken.c) | {
+            "row_index": taken.c.row_index,
+            "content_hash": self.content_hash(taken.c.Headers, taken.c.State),
+        }
+        kept = ledger.timeout
+        inserted = (
+            insert(kept)
+            .from_select(list(values), select(*values.values()))
+            .returning(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept))
+            .cte("kept")
+        )
+        return sums(inserted)
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Cast text to uuid again, and a moment to the column's timestamp (sessions are UTC)."""
+        wanted = legacy.table.c[key].type
+        return cast(column, wanted) if key in {"Id", "SagaId", "Time"} else column
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Insert, and let the server say which."""
+        key = [table.c.Id]
+        statement = postgresql.insert(table).on_conflict_do_nothing(index_elements=key)
+        return list(connection.scalars(statement.returning(*key), rows))
+
+    def content_hash(
+        self, headers: ColumnElement[Any], body: ColumnElement[Any]
+    ) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``."""
+        content = (
+            func.convert_to(func.coalesce(headers, ""), "UTF8")
+            .op("||")(func.decode("00", "hex"))
+            .op("||")(func.coalesce(body, func.decode("", "hex")))
+        )
+        return func.encode(func.sha256(content), "hex")
+
+    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``."""
+        return func.encode(func.sha256(func.coalesce(body, func.decode("", "hex"))), "hex")
+
+    def prefer_indexes(self, connection: Connection) -> None:
+        """Forbid what reads a whole table, or the whole of another index, for each row."""
+        connection.execute(_BY_ID)
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Bound locks and statements alike."""
+        limit = f"{max(patience // timedelta(milliseconds=1), 1)}ms"
+        connection.execute(
+            select(
+                func.set_config("lock_timeout", limit, True),
+                func.set_config("statement_timeout", limit, True),
+            )
+        )
+
+    def allow_long(self, connection: Connection) -> None:
+        """Allow ten minutes."""
+        connection.execute(_LONG)
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Have transactions read one snapshot; the server refuses what would write."""
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Lock it exclusively."""
+        statement = f"LOCK TABLE {quoted_name} IN ACCESS EXCLUSIVE MODE"
+        connection.execute(text(statement.replace(":", r"\:")))
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the last ANALYZE or VACUUM found."""
+        name = connection.dialect.identifier_preparer.format_table(legacy.table)
+        return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)
+
+    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which; the server's own message would name only the table."""
+        names = {"schema": legacy.table.schema, "name": legacy.table.name}
+        rights = connection.execute(_RIGHTS, names).mappings().one()
+        return [right.upper() for right, is_granted in rights.items() if not is_granted]
+
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the vendor's script (reference 1.2)."""
+        return {
+            "Id": UUID(as_uuid=False),
+            "Destination": String(200),
+            "SagaId": UUID(as_uuid=False),
+            "State": LargeBinary(),
+            "Time": DateTime(),
+            "Headers": Text(),
+            "PersistenceVersion": String(23),
+        }
+
+    def write_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Copy them."""
+        quoted = connection.dialect.identifier_preparer.format_table(table)
+        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        driver: Any = connection.connection.driver_connection
+        statement = f"COPY {quoted} ({columns}) FROM STDIN".replace("%%", "%")
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return True
