@@ -79,6 +79,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "web_listening": "status, metrics and control can be asked for, at these addresses",
     "web_login": "somebody gave the token to the status page, from this address",
     "web_login_refused": "somebody gave a wrong token to the status page, from this address",
+    "web_socket_missing": "the usual control socket cannot be had; work goes on without",
     "worker_hangs": "a thread does not go on; the service manager gets no sign of life any more",
 }
 """Every log action, with what it tells. Public: renamed or removed only with a notice."""

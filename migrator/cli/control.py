@@ -11,12 +11,14 @@ import typer
 
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Json, Session, session_of
+from migrator.config.web import AUTO
 from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
 from migrator.domain.timeouts import EndpointName
-from migrator.errors import CommandRefused, ConfigError
+from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
 from migrator.web.client import DaemonClient
 from migrator.web.commands import NO_REASON, Order, build_order, parse_order
 from migrator.web.documents import answer_document
+from migrator.web.places import chosen, listening
 
 PAUSE_EPILOG = """\b
 Examples:
@@ -98,21 +100,40 @@ def stop(context: typer.Context, socket: Socket = None, as_json: Json = False) -
     _give(StopNow(), session_of(context, as_json=as_json), socket)
 
 
-def client_of(session: Session, socket: Path | None) -> DaemonClient:
-    """Return the daemon that *socket*, or else the settings, mean.
+def client_of(
+    session: Session, socket: Path | None, endpoint: EndpointName | None = None
+) -> DaemonClient:
+    """Return the daemon that *socket*, or else the settings, mean, or else the one that runs here.
 
     With *socket* no settings are read: an operator need not be allowed to read the secrets in them.
+    Of several services, that of *endpoint* is taken.
 
     Raises:
-        ConfigError: Neither says where it listens.
+        ConfigError: It cannot be told which is meant.
+        DaemonUnavailable: None runs at the usual places.
     """
     path = socket or session.load().settings.web.socket
     if path is None:
         raise ConfigError(
-            "where does the daemon listen? set web.socket in migrator.toml, for the daemon as "
-            "well, or MIGRATOR_WEB__SOCKET, or give --socket"
+            "where does the daemon listen? web.socket is empty; set it in migrator.toml, for the "
+            "daemon as well, or MIGRATOR_WEB__SOCKET, or give --socket"
         )
-    return DaemonClient(path)
+    return DaemonClient(_usual(endpoint) if path == AUTO else Path(path))
+
+
+def _usual(endpoint: EndpointName | None) -> Path:
+    found = listening(os.environ)
+    if not found:
+        raise DaemonUnavailable(
+            "no daemon listens at the usual places: is `migrator run` running, on this machine and "
+            "with web.socket as you have it? `migrator status` shows what the ledger knows; "
+            "nothing was asked"
+        )
+    path = chosen(found, endpoint)
+    if path is None:
+        shown = ", ".join(str(each) for each in found)
+        raise ConfigError(f"several daemons listen here; say which with --socket: {shown}")
+    return path
 
 
 def _give(command: Command, session: Session, socket: Path | None) -> None:
@@ -121,13 +142,17 @@ def _give(command: Command, session: Session, socket: Path | None) -> None:
         parse_order(build_order(order))
     except ValueError as exc:
         raise ConfigError(str(exc)) from exc
-    answer = client_of(session, socket).give(order)
+    answer = client_of(session, socket, _whom(command)).give(order)
     if session.wants_json:
         write_json("control", answer_document(answer))
     if not answer.is_done:
         raise CommandRefused(f"refused: {answer.text}")
     if not session.wants_json:
         write_text(answer.text)
+
+
+def _whom(command: Command) -> EndpointName | None:
+    return command.endpoint if isinstance(command, Pause | Resume) else None
 
 
 def _name(endpoint: str | None) -> EndpointName | None:

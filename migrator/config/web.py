@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from migrator.config.section import Section
 
+AUTO: Final = "auto"
 _SHORTEST_TOKEN_CHARS: Final = 16
 """Shorter ones can be guessed."""
 
@@ -22,9 +23,10 @@ def _none_when_empty(value: object) -> object:
 class Web(Section):
     """How a running daemon is asked and told: a socket file, and HTTP when wanted."""
 
-    socket: Annotated[Path | None, BeforeValidator(_none_when_empty)] = Field(
-        default=None,
-        description="file of the control socket, one for each daemon on a machine; empty: none",
+    socket: Annotated[Path | Literal["auto"] | None, BeforeValidator(_none_when_empty)] = Field(
+        default=AUTO,
+        description="file of the control socket, one for each daemon on a machine; auto: in the "
+        "runtime folder of the service or the user, if there is one; empty: none",
     )
     listen: Annotated[str | None, BeforeValidator(_none_when_empty)] = Field(
         default=None,
@@ -48,8 +50,8 @@ class Web(Section):
 
     @field_validator("socket")
     @classmethod
-    def _is_absolute(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_absolute():
+    def _is_absolute(cls, value: Path | Literal["auto"] | None) -> Path | Literal["auto"] | None:
+        if isinstance(value, Path) and not value.is_absolute():
             raise ValueError("must be an absolute path, so that everybody means the same file")
         return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -10,6 +11,7 @@ from datetime import timedelta
 
 from migrator.config import Settings
 from migrator.config.models import EndpointMode, OnCritical
+from migrator.config.web import AUTO
 from migrator.daemon.aside import AppRows, Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
@@ -39,6 +41,7 @@ from migrator.domain.states import Mode
 from migrator.errors import ExitCode, MigratorError
 from migrator.ports import Batch, StoreEndpoint
 from migrator.web.metrics import Instruments
+from migrator.web.places import own_socket
 from migrator.web.serving import WebPlan, serve
 from migrator.wiring import App, DispatcherPlan, DispatcherWiring
 
@@ -301,7 +304,9 @@ class _Daemon:
 def _web_plan(app: App) -> WebPlan:
     given = app.settings.web
     token = None if given.token is None else given.token.get_secret_value()
-    return WebPlan(socket=given.socket, listen=given.address, token=token)
+    is_usual = given.socket == AUTO
+    file = own_socket(os.environ) if given.socket == AUTO else given.socket
+    return WebPlan(socket=file, needs_socket=not is_usual, listen=given.address, token=token)
 
 
 def _tune_interpreter() -> None:

@@ -22,7 +22,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from migrator.config.web import is_loopback
-from migrator.errors import MigratorError
+from migrator.errors import ConfigError, MigratorError
 from migrator.web.app import Desk, new_app
 from migrator.web.guard import Door
 from migrator.web.metrics import Instruments
@@ -49,6 +49,8 @@ class WebPlan:
 
     socket: Path | None = None
     """File of the control socket; None: there is none."""
+    needs_socket: bool = True
+    """False: nobody asked for the socket, so that the work goes on without it."""
     listen: tuple[str, int] | None = None
     """Address and port; port 0: any that is free; None: no TCP."""
     token: str | None = field(default=None, repr=False)
@@ -75,8 +77,10 @@ def serve(panel: Panel, plan: WebPlan, instruments: Instruments) -> Iterator[Ser
     with ExitStack() as ends:
         doors: list[tuple[Door, socket.socket]] = []
         address = None
-        if plan.socket is not None:
-            doors.append((Door(is_socket=True), ends.enter_context(unix_socket(plan.socket))))
+        file = None
+        if (found := _socket(plan, ends)) is not None:
+            doors.append((Door(is_socket=True), found))
+            file = plan.socket
         if plan.listen is not None:
             listener = ends.enter_context(tcp_socket(*plan.listen))
             host, port = listener.getsockname()[:2]
@@ -89,11 +93,27 @@ def serve(panel: Panel, plan: WebPlan, instruments: Instruments) -> Iterator[Ser
                 "status and control can be asked for",
                 extra={
                     "action": "web_listening",
-                    "socket": str(plan.socket or ""),
+                    "socket": str(file or ""),
                     "address": "" if address is None else f"{address[0]} port {address[1]}",
                 },
             )
-        yield Served(socket=plan.socket, address=address)
+        yield Served(socket=file, address=address)
+
+
+def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
+    """Return the control socket; None: there is none, or it is not needed and cannot be had."""
+    if plan.socket is None:
+        return None
+    try:
+        return ends.enter_context(unix_socket(plan.socket))
+    except ConfigError as exc:
+        if plan.needs_socket:
+            raise
+        _log.warning(
+            "the usual control socket cannot be had; the work goes on without one",
+            extra={"action": "web_socket_missing", "error": str(exc)},
+        )
+        return None
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def _remove_dead(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise ConfigError(f"web.socket {path} exists and is no socket; nothing was changed")
-    if _answers(path):
+    if answers(path):
         raise ConfigError(
             f"another process listens on web.socket {path}: is a daemon running already? give "
             "each its own; nothing was started"
@@ -133,8 +133,8 @@ def _remove_dead(path: Path) -> None:
     path.unlink()
 
 
-def _answers(path: Path) -> bool:
-    """Return whether anybody listens; whoever is too busy to answer does."""
+def answers(path: Path) -> bool:
+    """Return whether anybody listens on *path*; whoever is too busy to answer does."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as asker:
         asker.settimeout(_ANSWER_S)
         try:

@@ -233,6 +233,7 @@ class Rig:
             "MIGRATOR_BROKER__URL": self.broker_url,
             "MIGRATOR_BROKER__DELAYS": str(self.delays),
             "MIGRATOR_LOG__FORMAT": "json",
+            "MIGRATOR_WEB__SOCKET": "",  # not where a daemon of whoever runs the tests may listen
         }
         if self.management_url:
             settings["MIGRATOR_BROKER__MANAGEMENT_URL"] = self.management_url

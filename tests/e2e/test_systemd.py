@@ -71,7 +71,7 @@ def test_both_units_differ_in_nothing_but_the_endpoint() -> None:
     """What is learnt for the one holds for the other."""
     one, each = (
         [
-            line.replace(" of %I", "").replace(" --endpoint %I", "")
+            line.replace(" of %I", "").replace(" --endpoint %I", "").replace("@%i", "")
             for line in (UNITS / name).read_text(encoding="utf-8").splitlines()
             if not line.startswith("#")
         ]
@@ -110,11 +110,14 @@ def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
             NOTIFY_SOCKET=manager.address,
             WATCHDOG_USEC=str(int(INTERVAL_S * 1e6)),
             MIGRATOR_HANDOVER__SWEEP_INTERVAL="200ms",
+            MIGRATOR_WEB__SOCKET="auto",
+            RUNTIME_DIRECTORY=str(tmp_path),
         )
         assert rig.finish(refused).returncode == 3
         assert other.heard == []
         wait_until(lambda: bool(manager.times_s("WATCHDOG=1")), seconds=20, what="a sign of life")
         assert manager.messages()[:2] == ["READY=1", "STATUS=working"]
+        assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o660
         with rig.sql() as connection, connection.transaction():
             connection.execute('LOCK TABLE "Sales_TimeoutData" IN ACCESS EXCLUSIVE MODE')
             hung_s = time.monotonic()  # at its next sweep the lane asks for rows, and waits

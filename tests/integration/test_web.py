@@ -466,3 +466,18 @@ def test_the_token_is_in_no_log_line_and_no_plan(
     assert TOKEN not in lines
     assert "another secret thing" not in lines
     assert TOKEN not in repr(WebPlan(token=TOKEN))
+
+
+def test_a_socket_nobody_asked_for_keeps_nobody_from_working(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second daemon of a user goes on without one, and says so; the first keeps its own."""
+    usual = WebPlan(socket=path, needs_socket=False)
+    with (
+        serve(MemoryPanel(), usual, Instruments()) as first,
+        serve(MemoryPanel(), usual, Instruments()) as second,
+    ):
+        assert (first.socket, second.socket) == (path, None)
+    told = [each for each in caplog.records if vars(each).get("action") == "web_socket_missing"]
+    assert len(told) == 1
+    assert "another process listens" in vars(told[0])["error"]

@@ -17,6 +17,7 @@ from migrator.cli import control, status
 from migrator.domain.control import Adjust, Drain, Knob, Pause, Resume, StopNow
 from migrator.domain.throttle import Signal
 from migrator.domain.timeouts import EndpointName
+from migrator.web import places
 from migrator.web.client import DaemonClient
 from migrator.web.commands import NO_REASON
 from migrator.web.metrics import Instruments
@@ -137,9 +138,32 @@ def test_an_operator_need_not_read_the_secrets(
 
 
 @pytest.mark.parametrize("call", [["pause"], ["status", "--daemon"]])
-def test_without_a_socket_it_says_what_to_set(program: Program, call: list[str]) -> None:
+def test_without_a_socket_it_says_what_to_set(
+    program: Program, call: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In both places."""
-    assert "set web.socket in migrator.toml" in program(*call, codes=[2]).err
+    monkeypatch.setenv("MIGRATOR_WEB__SOCKET", "")
+    assert "set it in migrator.toml" in program(*call, codes=[2]).err
+
+
+def test_the_daemon_that_runs_here_is_found(
+    program: Program, shared_panel: MemoryPanel, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any setting and any option; one of several has to be named."""
+    shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
+    monkeypatch.setattr(places, "RUN", path.with_name("run"))
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.with_name("run")))
+    assert "no daemon listens at the usual places" in program("drain", codes=[4]).err
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.parent))
+    program("drain")
+    assert "migrator 1.2.3" in program("status", "--daemon").out
+    other = path.with_name("run") / "migrator@Sales" / "control.sock"
+    other.parent.mkdir(parents=True)
+    with serve(MemoryPanel(), WebPlan(socket=other), Instruments()):
+        err = program("drain", codes=[2]).err
+        assert "say which with --socket" in err
+        program("pause", "--endpoint", "Sales")
+    assert len(shared_panel.told) == 1
 
 
 @pytest.mark.parametrize("call", [["drain"], ["status", "--daemon"]])

@@ -8,6 +8,7 @@ import pytest
 
 from migrator import config
 from migrator.config import Web
+from migrator.config.web import AUTO
 from migrator.errors import ConfigError
 
 TOKEN = "correct horse battery"
@@ -21,10 +22,13 @@ def loaded(tmp_path: Path, **values: str) -> Web:
     return config.load(file=file, environ=environ).settings.web
 
 
-def test_nothing_listens_unless_told(tmp_path: Path) -> None:
-    """Neither a socket nor a port; an empty text is nothing."""
-    for web in (loaded(tmp_path), loaded(tmp_path, socket="", listen="")):
-        assert (web.socket, web.address, web.token) == (None, None, None)
+def test_no_port_is_listened_on_unless_told(tmp_path: Path) -> None:
+    """A socket is in the usual place; an empty text is nothing."""
+    web = loaded(tmp_path)
+    assert (web.socket, web.address, web.token) == ("auto", None, None)
+    web = loaded(tmp_path, socket="", listen="")
+    assert (web.socket, web.address) == (None, None)
+    assert loaded(tmp_path, socket="auto").socket == AUTO
 
 
 @pytest.mark.parametrize(
