@@ -100,6 +100,7 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
 """What it means, and what to do."""
 
 BATCH_STATES: Final[Mapping[BatchState, str]] = {
+    BatchState.CLAIMING: "of a document store: being taken out of it",
     BatchState.CLAIMED: "taken out of the store, nothing sent",
     BatchState.STAGING: "being published to the lane's staging queue",
     BatchState.STAGED: "all of it confirmed in the staging queue",
@@ -108,6 +109,7 @@ BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.HANDED_OVER: "with the broker, by its own answer",
     BatchState.DISPATCHED: "sent to its destinations when due, as the timeout manager would",
     BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator batch resolve`",
+    BatchState.RELEASING: "of a document store: being put back",
     BatchState.RELEASED: "back in the store",
     BatchState.RECALLED: "not used in this version",
 }
@@ -120,6 +122,7 @@ ROW_STATES: Final[Mapping[RowState, str]] = {
 }
 
 EVENTS: Final[Mapping[Event, str]] = {
+    Event.ALL_TAKEN: "a document store gave up what is in the batch",
     Event.BEGIN_STAGING: "a staged pass begins",
     Event.BEGIN_PUBLISHING: "a direct pass or a dispatch begins, or begins again after a crash",
     Event.ALL_CONFIRMED: "the broker confirmed every message of the pass",
@@ -130,6 +133,7 @@ EVENTS: Final[Mapping[Event, str]] = {
     Event.ABANDON: "the pass is given up, or an operator said `claimed`",
     Event.ALL_REDELIVERED: "the whole pass came back: it was never moved",
     Event.GIVE_UP: "no proof came in time",
+    Event.BEGIN_RELEASE: "`migrator rollback` begins, with a document store",
     Event.RELEASE: "`migrator rollback`",
     Event.RECALL: "not used in this version",
 }
@@ -227,6 +231,9 @@ COLUMNS: Final[Mapping[str, str]] = {
     "timeout.state": "only where it differs from its batch",
     "timeout.reason": "why it is in quarantine",
     "timeout.reason_detail": "what was found",
+    "timeout.store_version": "of a document store: the version that was read and removed",
+    "timeout.store_extra": "of a document store: what else restores the document, as JSON",
+    "timeout.going_back": "of a document store: the state the row has once its document is back",
     "lease.name": "`lane.0` and so on",
     "lease.owner": "host, process and start of the owner; empty: given back",
     "lease.token": "rises with every change of owner",

@@ -26,6 +26,8 @@ class Mode(StrEnum):
 class BatchState(StrEnum):
     """Where a batch is; a row has its batch's state unless it carries one of ``RowState``."""
 
+    CLAIMING = "claiming"
+    """Of a document store only: in the ledger, and not yet surely ours."""
     CLAIMED = "claimed"
     STAGING = "staging"
     STAGED = "staged"
@@ -34,6 +36,8 @@ class BatchState(StrEnum):
     HANDED_OVER = "handed_over"
     DISPATCHED = "dispatched"
     DOUBTFUL = "doubtful"
+    RELEASING = "releasing"
+    """Of a document store only: on its way back, and not yet surely there."""
     RELEASED = "released"
     RECALLED = "recalled"
 
@@ -50,6 +54,7 @@ class RowState(StrEnum):
 class Event(StrEnum):
     """What happens to a batch."""
 
+    ALL_TAKEN = "all_taken"
     BEGIN_STAGING = "begin_staging"
     BEGIN_PUBLISHING = "begin_publishing"
     ALL_CONFIRMED = "all_confirmed"
@@ -60,6 +65,7 @@ class Event(StrEnum):
     ABANDON = "abandon"
     ALL_REDELIVERED = "all_redelivered"
     GIVE_UP = "give_up"
+    BEGIN_RELEASE = "begin_release"
     RELEASE = "release"
     RECALL = "recall"
 
@@ -67,6 +73,8 @@ class Event(StrEnum):
 _S, _E = BatchState, Event
 
 NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
+    # the store gave up what is in the batch, and keeps evidence of that until this is recorded
+    (_S.CLAIMING, _E.ALL_TAKEN): _S.CLAIMED,
     # attempt + 1 is committed with these two, before the first publish of every pass
     (_S.CLAIMED, _E.BEGIN_STAGING): _S.STAGING,
     (_S.CLAIMED, _E.BEGIN_PUBLISHING): _S.PUBLISHING,
@@ -83,7 +91,10 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     (_S.COMMITTING, _E.ALL_REDELIVERED): _S.CLAIMED,
     (_S.COMMITTING, _E.GIVE_UP): _S.DOUBTFUL,
     (_S.PUBLISHING, _E.GIVE_UP): _S.DOUBTFUL,
-    (_S.CLAIMED, _E.RELEASE): _S.RELEASED,
+    (_S.CLAIMED, _E.RELEASE): _S.RELEASED,  # one transaction over store and ledger
+    # of a document store: recorded before the first row goes back, and after the last is there
+    (_S.CLAIMED, _E.BEGIN_RELEASE): _S.RELEASING,
+    (_S.RELEASING, _E.RELEASE): _S.RELEASED,
     (_S.HANDED_OVER, _E.RECALL): _S.RECALLED,
     # an operator looked and decided (`migrator batch resolve`)
     (_S.DOUBTFUL, _E.RECEIPT): _S.HANDED_OVER,
@@ -98,12 +109,18 @@ RAISES_ATTEMPT: Final = frozenset(
         Event.BEGIN_PUBLISHING,
         Event.ABANDON,
         Event.ALL_REDELIVERED,
+        Event.BEGIN_RELEASE,
         Event.RELEASE,
     }
 )
 """Events that raise the attempt: what an older attempt left in a staging queue is waste at once."""
 
-OPEN: Final = frozenset({_S.CLAIMED, _S.STAGING, _S.STAGED, _S.COMMITTING, _S.PUBLISHING})
+HALF_DONE: Final = frozenset({_S.CLAIMING, _S.RELEASING})
+"""States in which a document store has to be asked what it gave up, or took back, so far."""
+
+OPEN: Final = frozenset(
+    {_S.CLAIMED, _S.STAGING, _S.STAGED, _S.COMMITTING, _S.PUBLISHING, *HALF_DONE}
+)
 """States in which a batch still needs its lane's owner."""
 
 

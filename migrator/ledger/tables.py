@@ -180,6 +180,11 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         _text("state", nullable=True),
         _text("reason", nullable=True),
         _text("reason_detail", nullable=True),
+        # of a document store only: what it takes to restore the document, and what becomes of
+        # a row whose document is being put back
+        _text("store_version", nullable=True),
+        _text("store_extra", nullable=True),
+        _text("going_back", nullable=True),
     )
     _timeout_indexes(table, names)
     return table

@@ -44,10 +44,23 @@ def test_a_nack_may_only_be_sent_after_committing_was_recorded() -> None:
 
 
 def test_rows_go_back_only_when_nothing_can_be_at_the_broker() -> None:
-    """Released is entered from claimed alone."""
-    assert [pair for pair, after in NEXT.items() if after is BatchState.RELEASED] == [
-        (BatchState.CLAIMED, Event.RELEASE)
+    """Released is entered from claimed alone, at once or by way of releasing."""
+    before = {pair for pair, after in NEXT.items() if after is BatchState.RELEASED}
+    assert before == {
+        (BatchState.CLAIMED, Event.RELEASE),
+        (BatchState.RELEASING, Event.RELEASE),
+    }
+    assert [pair for pair, after in NEXT.items() if after is BatchState.RELEASING] == [
+        (BatchState.CLAIMED, Event.BEGIN_RELEASE)
     ]
+
+
+def test_what_is_half_claimed_can_only_become_claimed() -> None:
+    """Nothing is published, and nothing put back, before it is known what the store gave up."""
+    assert {after for (state, _), after in NEXT.items() if state is BatchState.CLAIMING} == {
+        BatchState.CLAIMED
+    }
+    assert BatchState.CLAIMING not in NEXT.values()
 
 
 def test_every_pass_begins_with_a_raised_attempt() -> None:
@@ -61,7 +74,7 @@ def test_every_pass_begins_with_a_raised_attempt() -> None:
 @given(events=st.lists(st.sampled_from(Event), max_size=30))
 def test_every_open_batch_can_still_end(events: list[Event]) -> None:
     """From wherever events lead, an open batch has a way to an end."""
-    state = BatchState.CLAIMED
+    state = BatchState.CLAIMING
     for event in events:
         state = NEXT.get((state, event), state)
     reachable, frontier = {state}, [state]
@@ -70,7 +83,10 @@ def test_every_open_batch_can_still_end(events: list[Event]) -> None:
         after = {NEXT[here, event] for event in Event if (here, event) in NEXT} - reachable
         reachable |= after
         frontier += after
-    assert state not in OPEN or {BatchState.HANDED_OVER, BatchState.RELEASED} <= reachable
+    ends = {BatchState.HANDED_OVER, BatchState.RELEASED}
+    if state is BatchState.RELEASING:  # it has begun to go back, and nothing else
+        ends = {BatchState.RELEASED}
+    assert state not in OPEN or ends <= reachable
 
 
 def test_an_abandoned_pass_is_waste_at_once() -> None:
@@ -78,4 +94,4 @@ def test_an_abandoned_pass_is_waste_at_once() -> None:
     back = {
         e for (_, e), after in NEXT.items() if after in (BatchState.CLAIMED, BatchState.RELEASED)
     }
-    assert back <= RAISES_ATTEMPT
+    assert back - {Event.ALL_TAKEN} <= RAISES_ATTEMPT  # nothing was passed on before it
