@@ -23,8 +23,19 @@ def show_daemon(found: Document) -> None:
     )
     knobs = ", ".join(f"{knob} {value}" for knob, value in found["knobs"].items())
     write_text(f"set now: {knobs}")
-    for line in _remarks(found):
+    for line in (*_jobs(found), *_remarks(found)):
         write_text(line)
+
+
+def _jobs(found: Document) -> Iterator[str]:
+    """Yield what came of jobs the last time, and what was missed."""
+    for job in found.get("jobs", ()):
+        if (last := job["last"]) is not None:
+            sign = "" if last["is_fine"] else "look at this: "
+            yield f"{job['job']}, {_time(last['at'])}: {sign}{last['text']}"
+    missed = [f"{job['job']} {job['missed']}" for job in found.get("jobs", ()) if job["missed"]]
+    if missed:
+        yield f"missed since the start: {', '.join(missed)}"
 
 
 def _row(view: Document) -> Sequence[object]:

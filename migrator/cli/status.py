@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -17,8 +18,9 @@ from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
 from migrator.cli.recalled import MARGIN, forecast_document
 from migrator.cli.session import Json, Session, duration, session_of
+from migrator.daemon.canary import EVENT as CANARY
 from migrator.domain.recall import RecallForecast, RecallScope
-from migrator.domain.report import EndpointProgress, LaneStatus, Progress
+from migrator.domain.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.domain.states import BatchState
 from migrator.web.client import DaemonClient
 from migrator.web.documents import plain, progress_document
@@ -72,8 +74,8 @@ def status(
         way_back = _WayBack(app)
         while True:
             progress = app.books.progress()
-            expected = way_back.at(progress)
-            show(progress, expected, as_json=session.wants_json, is_repeated=watch)
+            more = Besides(rollback=way_back.at(progress), canary=_canary(app))
+            show(progress, more, as_json=session.wants_json, is_repeated=watch)
             if not watch:
                 return
             pause(pause_s)
@@ -122,33 +124,50 @@ class _WayBack:
         return self._found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Besides:
+    """What is shown beside the progress, as far as there is anything."""
+
+    rollback: RecallForecast | None = None
+    """What a rollback could bring back."""
+    canary: AuditEvent | None = None
+    """What came of the latest probes through the delay levels."""
+
+
+def _canary(app: App) -> AuditEvent | None:
+    """Return the latest look of the canary; None: it never flew, or is not wanted."""
+    return app.books.latest_event(CANARY) if app.settings.canary.every is not None else None
+
+
 def show(
     progress: Progress,
-    expected: RecallForecast | None = None,
+    besides: Besides = Besides(),
     *,
     as_json: bool,
     is_repeated: bool = False,
 ) -> None:
-    """Write *progress*, and what a rollback could bring back, to stdout."""
+    """Write *progress*, and what there is beside it, to stdout."""
     if not as_json:
         _clear(is_repeated=is_repeated)
         _write_tables(progress)
-        for line in _way_back(expected):
+        for line in (*_way_back(besides.rollback), *_flight(besides.canary)):
             write_text(line)
     elif is_repeated:
-        document = {"schema": "migrator/status/1", **status_document(progress, expected)}
+        document = {"schema": "migrator/status/1", **status_document(progress, besides)}
         write_text(json.dumps(document, ensure_ascii=False, default=plain))
     else:
-        write_json("status", status_document(progress, expected))
+        write_json("status", status_document(progress, besides))
 
 
 def status_document(
-    progress: Progress, expected: RecallForecast | None = None
+    progress: Progress,
+    besides: Besides = Besides(),
 ) -> dict[str, object]:
     """Return *progress* as plain values for JSON."""
     return {
         **progress_document(progress),
-        "rollback": None if expected is None else forecast_document(expected),
+        "rollback": None if besides.rollback is None else forecast_document(besides.rollback),
+        "canary": _flight_document(besides.canary),
     }
 
 
@@ -213,6 +232,16 @@ def _way_back(expected: RecallForecast | None) -> Iterator[str]:
     if expected.possible_until is not None:
         until = f"{expected.possible_until:%Y-%m-%d %H:%M:%S} UTC"
         yield f"`migrator rollback` can bring back all that are in the levels until {until}"
+
+
+def _flight_document(canary: AuditEvent | None) -> dict[str, object] | None:
+    return None if canary is None else {**canary.detail, "at": canary.at}
+
+
+def _flight(canary: AuditEvent | None) -> Iterator[str]:
+    if canary is not None:
+        text = canary.detail.get("text") or canary.detail.get("outcome")
+        yield f"canary, {canary.at:%Y-%m-%d %H:%M:%S} UTC: {text}"
 
 
 def _remarks(progress: Progress) -> Iterator[str]:

@@ -12,18 +12,19 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from migrator.daemon.errand import Errand
-from migrator.domain.canary import Flight, probe_document
+from migrator.domain.canary import Flight, flight_text, probe_document
+from migrator.domain.jobs import JobReport
 from migrator.errors import Interrupted, MigratorError
 from migrator.ports import Runs
 
 _log = logging.getLogger(__name__)
 
-_EVENT: Final = "canary"
+EVENT: Final = "canary"
 
 
 class Flights(Protocol):
@@ -52,6 +53,8 @@ class Canary:
         self._flights = flights
         self._runs = runs
         self._warn_after_s = warn_after.total_seconds()
+        self.last: JobReport | None = None
+        """What came of the last flight; None: none has come back yet."""
         self._left: Flight | None = None
         """The flight whose probes are still out."""
         self.errand = Errand("canary", self._measure)
@@ -90,7 +93,8 @@ class Canary:
             )
         else:
             _log.info("probes came back in time", extra={"action": "canary_measured", **facts})
-        self._record({"outcome": "late" if late else "measured", "late_levels": late, **facts})
+        detail = {"outcome": "late" if late else "measured", "late_levels": late, **facts}
+        self._record(detail, text=flight_text(flight, late), is_fine=not late)
 
     def _tell_failure(self, exc: Exception, *, is_bug: bool) -> None:
         _log.warning(
@@ -98,11 +102,19 @@ class Canary:
             extra={"action": "canary_failed", "error": str(exc)},
             exc_info=is_bug,
         )
-        self._record({"outcome": "failed", "error": str(exc)})
+        self._record({"outcome": "failed", "error": str(exc)}, text=str(exc), is_fine=False)
 
-    def _record(self, detail: dict[str, object]) -> None:
+    def _record(self, found: Mapping[str, object], *, text: str, is_fine: bool) -> None:
+        detail = {**found, "text": text}
+        self.last = JobReport(
+            at=datetime.now(UTC),
+            outcome=str(detail["outcome"]),
+            is_fine=is_fine,
+            text=text,
+            detail=detail,
+        )
         try:
-            self._runs.record(_EVENT, detail=detail, batch=None)
+            self._runs.record(EVENT, detail=detail, batch=None)
         except Exception as exc:  # the log has it; the ledger's own trouble is told by the lanes
             _log.warning(
                 "what the canary found could not be recorded",

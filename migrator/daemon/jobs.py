@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +18,9 @@ from typing import Any, Final
 
 from apscheduler import events
 from apscheduler.schedulers.background import BackgroundScheduler
+
+from migrator.config.quantities import build_duration
+from migrator.domain.jobs import JobReport, JobView
 
 _log = logging.getLogger(__name__)
 
@@ -35,13 +38,33 @@ class Job:
     """Does it, or has it done; False when the last one still goes on, which is a miss."""
     grace: timedelta = timedelta(seconds=30)
     """Started later than this, it is left out."""
+    last: Callable[[], JobReport | None] = lambda: None
+    """Returns what came of it the last time, as far as it tells; at once, from any thread."""
+
+
+class Tally:
+    """How often each job of a process was done and missed; any thread may ask."""
+
+    def __init__(self) -> None:
+        """Know of no job yet."""
+        self._watches: Mapping[str, _Watch] = {}
+
+    def views(self) -> Sequence[JobView]:
+        """Return every job as it is now; empty before the work begins."""
+        return [watch.view() for watch in self._watches.values()]
+
+    def count(self, watches: Mapping[str, _Watch]) -> None:
+        """Tell of *watches* from now on."""
+        self._watches = watches
 
 
 @contextmanager
-def scheduled(jobs: Sequence[Job]) -> Iterator[None]:
-    """Do *jobs* at their times for as long as the context lasts."""
+def scheduled(jobs: Sequence[Job], tally: Tally | None = None) -> Iterator[None]:
+    """Do *jobs* at their times for as long as the context lasts; *tally* counts them."""
     scheduler = BackgroundScheduler(timezone="UTC")
     watches = {job.name: _Watch(job) for job in jobs}
+    if tally is not None:
+        tally.count(watches)
     for job in jobs:
         scheduler.add_job(
             watches[job.name].run,
@@ -73,6 +96,7 @@ class _Watch:
         self._lock = threading.Lock()
         self._last: datetime | None = None
         """Time for which the scheduler last looked at the job."""
+        self._runs = 0
         self._missed = 0
         self._missed_before = 0
         """Those that were told."""
@@ -80,6 +104,7 @@ class _Watch:
 
     def run(self) -> None:
         """Do the job; whatever goes wrong with it is told and ends nothing."""
+        self._runs += 1  # by one thread at a time: max_instances
         try:
             is_done = self._job.do()
         except Exception:
@@ -101,6 +126,17 @@ class _Watch:
             count += left_out(self._last, times[0], every=self._job.every)
         self._last = times[-1]
         self._add(count)
+
+    def view(self) -> JobView:
+        """Return the job as it is now."""
+        job = self._job
+        return JobView(
+            name=job.name,
+            when=build_duration(job.every),
+            runs=self._runs,
+            missed=self._missed,
+            last=job.last(),
+        )
 
     def _add(self, count: int) -> None:
         if count:

@@ -17,6 +17,7 @@ from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.gate import Gate
+from migrator.daemon.jobs import Tally
 from migrator.daemon.knobs import Knobs
 from migrator.daemon.lanes import LaneThread
 from migrator.daemon.leases import LeaseKeeper
@@ -104,6 +105,7 @@ class _Daemon:
         self._knobs = Knobs(app.settings.handover)
         self._instruments = Instruments()
         self._trail = Trail(app.runs)
+        self._tally = Tally()
         names = [endpoint.name for endpoint, _ in runs]
         self._occasions = Occasions(fire, names, is_idle=self._is_idle)
         self._gate = Gate(both(telling(self._trail, self._on_change), self._occasions.held))
@@ -166,6 +168,7 @@ class _Daemon:
             self._runs,
             self._crew,
             jobs=[*jobs, self._throttles.job],
+            tally=self._tally,
             supervision=self._supervision,
             watch=watch,
             begun=self._occasions.began,
@@ -200,6 +203,7 @@ class _Daemon:
                     retry=aside.retry,
                 ),
                 aside=aside,
+                tally=self._tally,
             )
         )
 

@@ -11,6 +11,7 @@ from migrator import __version__
 from migrator.daemon.aside import Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.gate import Gate
+from migrator.daemon.jobs import Tally
 from migrator.daemon.knobs import Knobs
 from migrator.daemon.lookout import Lookout, Seen
 from migrator.daemon.supervision import Supervision
@@ -34,6 +35,7 @@ class PanelParts:
     lookout: Lookout
     control: Control
     aside: Aside
+    tally: Tally
 
 
 class DaemonPanel:
@@ -59,6 +61,7 @@ class DaemonPanel:
             ladder=seen.ladder,
             due=_together(seen),
             events=seen.events,
+            jobs=parts.tally.views(),
             gaps=[*_gaps(seen)],
         )
 

@@ -34,11 +34,9 @@ def schedule(
 ) -> Sequence[Job]:
     """Return the jobs; the threads some of them need are started, and ended by *ends*."""
     jobs = [_sweep(app, crew), *_looking(lookout, ends)]
-    errands = [*_status(supervision, describe), *(() if once else _canary(app))]
-    for errand, every in errands:
-        ends.callback(errand.end)
-        errand.start()
-        jobs.append(Job(name=errand.name, every=every, do=errand.ask))
+    jobs += _status(supervision, describe, ends)
+    if not once:
+        jobs += _canary(app, ends)
     return jobs
 
 
@@ -58,9 +56,14 @@ def _looking(lookout: Lookout, ends: ExitStack) -> Iterator[Job]:
         (lookout.look_errand, LOOK_EVERY),
         (lookout.survey_errand, SURVEY_EVERY),
     ):
-        ends.callback(errand.end)
-        errand.start()
+        _started(errand, ends)
         yield Job(name=errand.name, every=every, do=_asking(errand))
+
+
+def _started(errand: Errand, ends: ExitStack) -> Errand:
+    ends.callback(errand.end)
+    errand.start()
+    return errand
 
 
 def _asking(errand: Errand) -> Callable[[], bool]:
@@ -72,19 +75,25 @@ def _asking(errand: Errand) -> Callable[[], bool]:
 
 
 def _status(
-    supervision: Supervision, describe: Callable[[], str]
-) -> Iterator[tuple[Errand, timedelta]]:
+    supervision: Supervision, describe: Callable[[], str], ends: ExitStack
+) -> Iterator[Job]:
     """Yield what tells the service manager how far everything is; nothing without one."""
     if supervision.wants_status:
-        yield Errand("status", lambda: supervision.status(describe())), _STATUS_EVERY
+        errand = Errand("status", lambda: supervision.status(describe()))
+        yield Job(name=errand.name, every=_STATUS_EVERY, do=_started(errand, ends).ask)
 
 
-def _canary(app: App) -> Iterator[tuple[Errand, timedelta]]:
+def _canary(app: App, ends: ExitStack) -> Iterator[Job]:
     """Yield what sends probes; nothing unless it is wanted."""
     given = app.settings.canary
     if given.every is not None:
         canary = Canary(_Flights(app), runs=app.runs, warn_after=given.warn_after)
-        yield canary.errand, given.every
+        yield Job(
+            name=canary.errand.name,
+            every=given.every,
+            do=_started(canary.errand, ends).ask,
+            last=lambda: canary.last,
+        )
 
 
 class _Flights:

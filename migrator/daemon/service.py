@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final, Protocol
 
 from migrator.daemon.crew import Crew
-from migrator.daemon.jobs import Job, scheduled
+from migrator.daemon.jobs import Job, Tally, scheduled
 from migrator.daemon.leases import LeaseKeeper
 from migrator.daemon.supervision import Supervision
 from migrator.daemon.worker import Stop
@@ -69,6 +69,7 @@ class Service:
         crew: Crew,
         *,
         jobs: Sequence[Job],
+        tally: Tally,
         supervision: Supervision,
         watch: Callable[[], None] = lambda: None,
         begun: Callable[[], None] = lambda: None,
@@ -79,11 +80,12 @@ class Service:
             endpoints: Each with the run that was begun for it.
             crew: Prepared, not started.
             jobs: What happens at intervals meanwhile.
+            tally: Counts that.
             supervision: Is told how the workers are, and tells the service manager.
             watch: Called a few times a second by the main thread, to show progress.
             begun: Called once, when the work has begun.
         """
-        with self._signals(), scheduled(jobs):
+        with self._signals(), scheduled(jobs, tally):
             self._keeper.start()
             crew.start()
             supervision.begin()

@@ -6,7 +6,7 @@ below it. It must reach nobody but us: see ``catching_keys``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -85,6 +85,19 @@ def probe_document(probe: Probe) -> dict[str, object]:
         "late_s": None if probe.late_s is None else round(probe.late_s, 4),
         "arrival": str(probe.arrival),
     }
+
+
+def flight_text(flight: Flight, late_levels: Collection[int]) -> str:
+    """Return in a line what came of *flight*: ``levels 0, 1 in time, 0.004 s late at most``."""
+    if late_levels:
+        return f"levels late, early or lost: {_listed(late_levels)}"
+    worst_s = max((probe.late_s or 0.0 for probe in flight.probes), default=0.0)
+    levels = [probe.level for probe in flight.probes]
+    return f"levels {_listed(levels)} in time, {max(worst_s, 0.0):.3f} s late at most"
+
+
+def _listed(levels: Iterable[int]) -> str:
+    return ", ".join(str(level) for level in levels)
 
 
 def probe_delay_s(level: int) -> int:

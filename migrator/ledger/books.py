@@ -110,6 +110,14 @@ class SqlBooks:
         with self._reading("listing the latest events") as connection:
             return [_event(row) for row in connection.execute(query)]
 
+    def latest_event(self, kind: str) -> AuditEvent | None:
+        """Return the latest event of *kind*; None: there is none."""
+        event = self._tables.event
+        query = select(event).where(event.c.kind == kind).order_by(event.c.id.desc()).limit(1)
+        with self._reading(f"looking for the latest {kind}") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else _event(row)
+
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
         view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)
         query = select(view.endpoint, view.state, view.rows)

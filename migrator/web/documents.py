@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from migrator.domain.control import Answer, Liveness, Readiness
+from migrator.domain.jobs import JobView
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import AuditEvent, EndpointProgress, Progress
 from migrator.domain.routing import level_name
@@ -46,6 +47,7 @@ def snapshot_document(snapshot: Snapshot) -> Document:
         "levels": None if snapshot.ladder is None else ladder_document(snapshot.ladder),
         "due": [{"due": span, "rows": rows} for span, rows in snapshot.due],
         "events": [_event(event) for event in snapshot.events],
+        "jobs": [_job(view) for view in snapshot.jobs],
         "not_known": list(snapshot.gaps),
     }
 
@@ -183,6 +185,25 @@ def _endpoint(view: EndpointView) -> Document:
         "rate_per_s": view.rate_per_s,
         "eta_s": view.eta_s,
         "holds": [hold_document(hold) for hold in view.holds],
+    }
+
+
+def _job(view: JobView) -> Document:
+    last = view.last
+    return {
+        "job": view.name,
+        "when": view.when,
+        "runs": view.runs,
+        "missed": view.missed,
+        "last": None
+        if last is None
+        else {
+            "at": last.at,
+            "outcome": last.outcome,
+            "is_fine": last.is_fine,
+            "text": last.text,
+            "detail": dict(last.detail),
+        },
     }
 
 

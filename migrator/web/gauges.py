@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from migrator.config.quantities import parse_duration
 from migrator.domain.control import Liveness, Readiness
+from migrator.domain.jobs import JobView
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import LaneStatus, Progress
 from migrator.domain.throttle import Hold, Signal
@@ -62,6 +63,7 @@ def snapshot_metrics(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _holds(snapshot.holds)
     yield from _leases(snapshot.progress)
     yield from _levels(snapshot.ladder)
+    yield from _jobs(snapshot.jobs)
     yield _gauge(
         "migrator_knob",
         "What is set now: rows, messages per second, lanes, seconds.",
@@ -187,6 +189,30 @@ def _leases(progress: Progress) -> Iterator[Metric]:
         "Batches of the lane that are not settled.",
         labels,
         [(key, lane.open_batches) for key, lane in lanes],
+    )
+
+
+def _jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
+    for name, what, counts in (
+        ("runs", "How often a job was begun.", [job.runs for job in jobs]),
+        ("missed", "How often it was not when it should have been.", [job.missed for job in jobs]),
+    ):
+        family = CounterMetricFamily(f"migrator_job_{name}", what, labels=["job"])
+        for job, count in zip(jobs, counts, strict=True):
+            family.add_metric([job.name], count)
+        yield family
+    last = [(job.name, job.last) for job in jobs if job.last is not None]
+    yield _gauge(
+        "migrator_job_last_is_fine",
+        "1 when nobody has to look at what came of a job the last time.",
+        ("job",),
+        [((name,), report.is_fine) for name, report in last],
+    )
+    yield _gauge(
+        "migrator_job_last_timestamp_seconds",
+        "When that was.",
+        ("job",),
+        [((name,), report.at.timestamp()) for name, report in last],
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from migrator.domain.jobs import JobView
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import AuditEvent, Progress, QuarantinedRow
 from migrator.domain.throttle import Hold
@@ -51,6 +52,8 @@ class Snapshot:
     """Rows in the tables by how soon they are due, soonest first: (``up to 1h``, rows)."""
     events: Sequence[AuditEvent]
     """The latest, newest first."""
+    jobs: Sequence[JobView]
+    """What this process does at intervals; of this moment."""
     gaps: Sequence[str]
     """What could not be read this time, and why."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dev.servers import wait_until
+from tests.e2e.daemon import listen, status
 from tests.e2e.rig import Rig
 
 pytestmark = pytest.mark.punctual
@@ -23,17 +25,25 @@ def _events(rig: Rig) -> list[dict[str, Any]]:
         return [json.loads(str(detail)) for (detail,) in found]
 
 
-def test_a_daemon_sends_probes_on_schedule_and_says_what_it_missed(rig: Rig) -> None:
+def test_a_daemon_sends_probes_on_schedule_and_says_what_it_missed(
+    rig: Rig, tmp_path: Path
+) -> None:
     """A flight is an event; after a while asleep, what was left out is told; it stops at once."""
     rig.settings = {"MIGRATOR_CANARY__EVERY": "1100ms", "MIGRATOR_CANARY__LEVELS": "0"}
     rig.settings["MIGRATOR_HANDOVER__SWEEP_INTERVAL"] = "200ms"
+    listen(rig, tmp_path)
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales")
     wait_until(lambda: bool(_events(rig)), seconds=20, what="a flight")
+    jobs = {job["job"]: job for job in status(rig)["jobs"]}
+    assert jobs["canary"]["last"]["outcome"] == "measured"
+    assert jobs["canary"]["when"] == "1100ms"
+    assert {"sweep", "throttle", "look", "survey"} < set(jobs)
     process.send_signal(signal.SIGSTOP)
     time.sleep(0.8)
     process.send_signal(signal.SIGCONT)
     time.sleep(0.3)  # for the scheduler to find out
+    assert next(job for job in status(rig)["jobs"] if job["job"] == "sweep")["missed"] >= 1
     asked_s = time.monotonic()
     log = [json.loads(line) for line in rig.stop(process).splitlines()]
     assert time.monotonic() - asked_s < 3

@@ -94,6 +94,7 @@ class MovingPanel:
                     ("later", 1_034),
                 ],
                 events=list(self._events),
+                jobs=(),
                 gaps=(),
             )
 

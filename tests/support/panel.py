@@ -16,6 +16,7 @@ from migrator.domain.control import (
     Resume,
     Retry,
 )
+from migrator.domain.jobs import JobReport, JobView
 from migrator.domain.ladder import Step, build_ladder
 from migrator.domain.report import (
     AuditEvent,
@@ -132,6 +133,18 @@ def some_snapshot(*, holds: Sequence[Hold] = ()) -> Snapshot:
                 actor="alice",
                 detail={"at": NOW},
             )
+        ],
+        jobs=[
+            JobView(name="sweep", when="1s", runs=90, missed=2),
+            JobView(
+                name="canary",
+                when="1m",
+                runs=1,
+                missed=0,
+                last=JobReport(
+                    at=NOW, outcome="late", is_fine=False, text="levels late, early or lost: 3"
+                ),
+            ),
         ],
         gaps=["the management API did not answer"],
     )

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from migrator.domain.control import Liveness, Readiness
+from migrator.domain.jobs import JobView
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import AuditEvent, EndpointProgress
 from migrator.domain.throttle import Signal
@@ -91,6 +92,8 @@ class Look:
     due: Sequence[Bar]
     quarantine: Sequence[QuarantineLine]
     events: Sequence[EventLine]
+    jobs: Sequence[JobView]
+    """Those that have something to tell."""
 
 
 def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Look:
@@ -128,6 +131,7 @@ def look(snapshot: Snapshot, *, live: Liveness, ready: Readiness) -> Look:
             for each in snapshot.progress.quarantine
         ],
         events=[_event(each) for each in snapshot.events],
+        jobs=[job for job in snapshot.jobs if job.last is not None or job.missed],
     )
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from migrator.cli import status
+from migrator.cli.status import Besides
+from migrator.config import Settings
+from migrator.config.servers import Store
 from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.report import (
     DoubtfulBatch,
@@ -23,6 +28,7 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import BatchId, EndpointName, Lane
 from migrator.stores.recall import SqlRecalls
 from migrator.web.documents import endpoint_documents
+from migrator.wiring import App
 from tests.unit.cli.conftest import Program
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -158,6 +164,23 @@ def test_tables_tell_what_needs_a_person(capsys: pytest.CaptureFixture[str]) -> 
         assert text in shown
 
 
+def test_the_latest_canary_is_told(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there is one to look for; an older one is history."""
+    program("db", "upgrade")
+    with closing(App(Settings(store=Store(url=SecretStr(program.url))))) as app:
+        for text in ("an older one", "levels late, early or lost: 3"):
+            detail = {"outcome": "late", "late_levels": [3], "text": text}
+            app.runs.record("canary", detail=detail, batch=None)
+        app.runs.record("reload", detail={}, batch=None)
+    assert program("status", "--json").document["canary"] is None
+    monkeypatch.setenv("MIGRATOR_CANARY__EVERY", "1m")
+    found = program("status", "--json").document["canary"]
+    assert (found["outcome"], found["late_levels"]) == ("late", [3])
+    assert datetime.fromisoformat(found["at"]).tzinfo is not None
+    (line,) = [line for line in program("status").out.splitlines() if line.startswith("canary, ")]
+    assert line.endswith("UTC: levels late, early or lost: 3")
+
+
 def test_an_empty_ledger_is_told(program: Program) -> None:
     """Instead of an empty table."""
     program("db", "upgrade")
@@ -225,15 +248,16 @@ EXPECTED = RecallForecast(
 
 def test_until_when_all_can_be_undone_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """With what is still there and what has left; nothing when nothing was handed over."""
-    status.show(PROGRESS, EXPECTED, as_json=False)
+    status.show(PROGRESS, Besides(rollback=EXPECTED), as_json=False)
     out = capsys.readouterr().out
     assert "handed over: 800 in the levels, 6 due too soon to come back, 194 have left" in out
     assert "`migrator rollback` can bring back all that are in the levels until 2026-03-10" in out
-    status.show(PROGRESS, replace(EXPECTED, is_exact=False, possible_until=None), as_json=False)
+    vague = replace(EXPECTED, is_exact=False, possible_until=None)
+    status.show(PROGRESS, Besides(rollback=vague), as_json=False)
     out = capsys.readouterr().out
     assert "about 800 in the levels" in out
     assert "can bring back" not in out
-    assert status.status_document(PROGRESS, EXPECTED)["rollback"] == {
+    assert status.status_document(PROGRESS, Besides(rollback=EXPECTED))["rollback"] == {
         "in_levels": 800,
         "too_near": 6,
         "left": 194,

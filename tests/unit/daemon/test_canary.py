@@ -72,11 +72,12 @@ class Bench:
     def __init__(self, result: Flight | Exception) -> None:
         self.flights = Flights(result)
         self.trail = Trail()
-        self.thread = Canary(
+        self.canary = Canary(
             self.flights,
             runs=self.trail,  # type: ignore[arg-type]  # only what is asked
             warn_after=timedelta(seconds=2),
-        ).errand
+        )
+        self.thread = self.canary.errand
         self.thread.start()
 
 
@@ -105,6 +106,9 @@ def test_probes_in_time_are_told_and_recorded(bench: Any, lines: Lines, wait_for
     assert (found["outcome"], found["late_levels"], found["delays"]) == ("measured", [], "v2")
     assert vars(line)["probes"] == found["probes"]
     assert [probe["late_s"] for probe in found["probes"]] == [0.004, 1.9]
+    last = ours.canary.last
+    assert (last.outcome, last.is_fine, last.detail) == ("measured", True, found)
+    assert last.text == found["text"] == "levels 0, 1 in time, 1.900 s late at most"
 
 
 def test_late_levels_are_warned_of_by_number(bench: Any, lines: Lines, wait_for: WaitFor) -> None:
@@ -116,6 +120,8 @@ def test_late_levels_are_warned_of_by_number(bench: Any, lines: Lines, wait_for:
     assert (line.levelno, vars(line)["levels"]) == (logging.WARNING, [1, 2, 3])
     assert ours.trail.found[0]["outcome"] == "late"
     assert ours.trail.found[0]["late_levels"] == [1, 2, 3]
+    assert (ours.canary.last.outcome, ours.canary.last.is_fine) == ("late", False)
+    assert ours.canary.last.text == "levels late, early or lost: 1, 2, 3"
 
 
 def test_no_probe_follows_those_that_are_still_out(bench: Any, wait_for: WaitFor) -> None:
@@ -147,7 +153,9 @@ def test_a_failure_is_told_and_the_next_time_it_tries_again(
     (line,) = lines("canary_failed")
     assert (line.levelno, vars(line)["error"]) == (logging.WARNING, str(failure))
     assert bool(line.exc_info) is isinstance(failure, ZeroDivisionError)
-    assert ours.trail.found == [{"outcome": "failed", "error": str(failure)}]
+    error = str(failure)
+    assert ours.trail.found == [{"outcome": "failed", "error": error, "text": error}]
+    assert (ours.canary.last.outcome, ours.canary.last.is_fine) == ("failed", False)
     ours.flights.result = flight(0.0)
     wait_for(ours.thread.ask)
     wait_for(lambda: len(ours.trail.found) == 2)

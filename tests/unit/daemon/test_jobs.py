@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.daemon.jobs import Job, left_out, scheduled
+from migrator.daemon.jobs import Job, Tally, left_out, scheduled
 
 SHORT = timedelta(milliseconds=20)
 Lines = Callable[[str], list[logging.LogRecord]]
@@ -79,7 +79,8 @@ def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: Wait
         entered.append(time.monotonic())
         return leave.wait(10)
 
-    with scheduled([Job(name="slow", every=SHORT, do=slow)]):
+    tally = Tally()
+    with scheduled([Job(name="slow", every=SHORT, do=slow)], tally):
         wait_for(lambda: len(lines("job_missed")) == 1)
         time.sleep(0.1)
         assert len(entered) == 1
@@ -89,6 +90,9 @@ def test_a_job_that_still_runs_is_not_started_again(lines: Lines, wait_for: Wait
     line = lines("job_missed")[-1]
     assert (line.levelno, vars(line)["job"]) == (logging.WARNING, "slow")
     assert total(lines) >= 3
+    (view,) = tally.views()
+    assert (view.name, view.when, view.missed) == ("slow", "20ms", total(lines))
+    assert view.runs >= 1
 
 
 def test_a_job_that_says_it_could_not_is_a_miss(lines: Lines, wait_for: WaitFor) -> None:

@@ -31,6 +31,9 @@ def test_a_look_is_one_document() -> None:
     assert found["levels"]["levels"][24]["ready"] == 12
     assert found["due"] == [{"due": "up to 1h", "rows": 11}, {"due": "later", "rows": 22}]
     assert found["events"][0]["detail"] == {"at": NOW.isoformat()}
+    sweep, canary = found["jobs"]
+    assert (sweep["job"], sweep["when"], sweep["missed"], sweep["last"]) == ("sweep", "1s", 2, None)
+    assert (canary["last"]["outcome"], canary["last"]["is_fine"]) == ("late", False)
     assert found["not_known"] == ["the management API did not answer"]
 
 
