@@ -72,6 +72,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "sagas_cleared": "timeouts of completed sagas were removed from the store",
     "stop_requested": "a signal asked the process to end",
     "surrender_failed": "a lease could not be given back; it expires by itself",
+    "traces_failed": "a bug: no span could be made of what was done; the work goes on",
+    "traces_lost": "the collector did not take spans, or not in time at the end; the work goes on",
+    "traces_sent_again": "the collector takes spans again; it says how many were lost",
     "waiting_for_others": "a run that is to end waits for open batches in lanes of other owners",
     "waiting_for_recall": "a recall is under way; nothing is claimed until it is over",
     "web_crashed": "a bug ended the web side; the work goes on, without status and control",
@@ -90,7 +93,9 @@ _NOISY: Final = {
     "asyncio": logging.WARNING,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
+    "opentelemetry": logging.CRITICAL,
     "pika": logging.CRITICAL,
+    "urllib3": logging.CRITICAL,
     "uvicorn": logging.CRITICAL,
 }
 """Libraries whose lines repeat what we log ourselves, from this level on they are shown."""

@@ -21,6 +21,7 @@ from migrator.config.models import (
 )
 from migrator.config.secrets import mask, required_secret
 from migrator.config.servers import Broker, Store, Tls
+from migrator.config.telemetry import Telemetry
 from migrator.config.throttle import Throttle
 from migrator.config.web import Web
 
@@ -39,6 +40,7 @@ __all__ = [
     "Row",
     "Settings",
     "Store",
+    "Telemetry",
     "Throttle",
     "Tls",
     "Web",

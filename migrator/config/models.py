@@ -24,6 +24,7 @@ from migrator.config.hooks import Hooks
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
 from migrator.config.servers import Broker, Store
+from migrator.config.telemetry import Telemetry
 from migrator.config.throttle import Throttle
 from migrator.config.web import Web
 from migrator.domain.canary import parse_levels, probe_delay_s
@@ -307,6 +308,7 @@ class Settings(BaseSettings):
     endpoints: tuple[Endpoint, ...] = ()
     web: Web = Web()
     hooks: Hooks = Hooks()
+    telemetry: Telemetry = Telemetry()
     log: Log = Log()
 
     @field_validator("endpoints")

@@ -40,11 +40,11 @@ from migrator.daemon.trail import Trail
 from migrator.daemon.worker import Stop
 from migrator.domain.states import Mode
 from migrator.errors import ExitCode, MigratorError
-from migrator.ports import Batch, StoreEndpoint
+from migrator.ports import Batch, StoreEndpoint, Tracer
 from migrator.web.metrics import Instruments
 from migrator.web.places import own_socket
 from migrator.web.serving import WebPlan, serve
-from migrator.wiring import App, DispatcherPlan, DispatcherWiring
+from migrator.wiring import App, DispatcherPlan, DispatcherWiring, tracing
 
 _SWITCH_S = 0.001
 """A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that
@@ -74,12 +74,14 @@ def run(
     calling this again goes on.
 
     Raises:
-        ConfigError: It cannot listen where ``[web]`` says. Nothing was begun.
+        ConfigError: It cannot listen where ``[web]`` says, or cannot send traces. Nothing was
+            begun.
     """
     _tune_interpreter()
-    runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
     with ExitStack() as ends:
-        daemon = _Daemon(app, runs, ends, once=once, fire=fire)
+        tracer = ends.enter_context(tracing(app.settings.telemetry))
+        runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
+        daemon = _Daemon(app, runs, ends, once=once, fire=fire, tracer=tracer)
         try:
             daemon.prepare()
         except MigratorError:
@@ -92,8 +94,11 @@ def run(
 class _Daemon:
     """The parts of one process, put together; what they need is ended by the stack."""
 
-    def __init__(self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire) -> None:
+    def __init__(
+        self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire, tracer: Tracer
+    ) -> None:
         self._app = app
+        self._tracer = tracer
         self._runs = runs
         self._ends = ends
         self._once = once
@@ -250,6 +255,7 @@ class _Daemon:
             gate=self._gate,
             knobs=self._knobs,
             settled=self._count,
+            tracer=self._tracer,
         )
         return LaneThread(
             name,
@@ -286,6 +292,7 @@ class _Daemon:
             settled=lambda rows, seconds: instruments.batch_settled(
                 name, mode, seconds=seconds, rows=rows
             ),
+            tracer=self._tracer,
         )
         return DispatcherThread(
             plan.endpoint.name,

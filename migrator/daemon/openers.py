@@ -16,7 +16,7 @@ from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Settled
-from migrator.ports import Link, SatelliteLink, StoreEndpoint, T
+from migrator.ports import Link, SatelliteLink, StoreEndpoint, T, Tracer
 from migrator.wiring import App, DispatcherPlan, DispatcherWiring
 
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
@@ -47,6 +47,7 @@ class LaneOpener:
         gate: Gate,
         knobs: Knobs,
         settled: Settled,
+        tracer: Tracer,
     ) -> None:
         """Hand over rows of the endpoints in *runs*, as *gate* and *knobs* have it."""
         self._app = app
@@ -73,6 +74,7 @@ class LaneOpener:
             preparing=OneByOne(pools, "preparing"),
             pace=knobs.pace,
             settled=settled,
+            tracer=tracer,
         )
 
     def __call__(self, held: HeldLease) -> OpenedLane:
@@ -138,6 +140,7 @@ class DispatcherOpener:
         *,
         sent: Callable[[float], None],
         settled: Callable[[int, float], None],
+        tracer: Tracer,
     ) -> None:
         """Dispatch what *plan* says."""
         self._wiring = wiring
@@ -150,6 +153,7 @@ class DispatcherOpener:
             claiming=OneByOne(pools, "dispatching"),
             sent=sent,
             settled=settled,
+            tracer=tracer,
         )
 
     def __call__(self, held: HeldLease) -> OpenedSatellites:

@@ -9,22 +9,36 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId
+from migrator.domain.tracing import Traced
 from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.errors import MessageTooLarge
-from migrator.ports import Background, Batch, Batches, Clock, Lease, Link, Pending
+from migrator.ports import (
+    Background,
+    Batch,
+    Batches,
+    Clock,
+    Lease,
+    Link,
+    NoTracer,
+    Passage,
+    Pending,
+    Tracer,
+)
 
 _log = logging.getLogger(__name__)
 
 _SMALLEST_BATCH_ROWS: Final = 50
+_WORK: Final = "hand over"
+"""As traces name it."""
 _AHEAD: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
 
@@ -58,6 +72,7 @@ class LaneParts:
     pace: Callable[[], Pace]
     """Asked before every batch."""
     settled: Settled = lambda _batch, _rows, _seconds: None
+    tracer: Tracer = field(default_factory=NoTracer)
 
 
 class LaneSession:
@@ -85,6 +100,7 @@ class LaneSession:
         self._ahead: deque[Pending[Prepared | None]] = deque()
         self._most_rows: int | None = None
         self._begun_s: dict[BatchId, float] = {}
+        self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
 
     def recover(self) -> None:
@@ -196,7 +212,9 @@ class LaneSession:
     def _hand_over_directly(self, prepared: Prepared) -> None:
         self.doing = f"publishing batch {prepared.batch.id}"
         batch, unroutable = self._parts.direct.hand_over(prepared, self._link, self._lease)
-        self._count(batch, len(prepared.messages) - unroutable)
+        taken = [each for each in prepared.messages if each.row_index not in unroutable]
+        self._traced[batch.id] = self._parts.tracer.pick(taken)
+        self._count(batch, len(taken))
 
     def _hand_over_staged(self, prepared: Prepared) -> None:
         self.doing = f"staging batch {prepared.batch.id}"
@@ -213,6 +231,7 @@ class LaneSession:
                 },
             )
             prepared = self._parts.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
+        self._traced[prepared.batch.id] = self._parts.tracer.pick(prepared.messages)
         self._grow()
         self._count_settled(staged, wait_s=0.0)
 
@@ -255,7 +274,20 @@ class LaneSession:
 
     def _count(self, batch: Batch, rows: int) -> None:
         now_s = self._parts.clock.monotonic_s()
-        self._parts.settled(batch, rows, now_s - self._begun_s.pop(batch.id, now_s))
+        seconds = now_s - self._begun_s.pop(batch.id, now_s)
+        self._parts.settled(batch, rows, seconds)
+        self._parts.tracer.tell(
+            Passage(
+                work=_WORK,
+                endpoint=batch.endpoint,
+                batch=batch.id,
+                mode=str(batch.mode),
+                rows=rows,
+                seconds=seconds,
+                traced=self._traced.pop(batch.id, ()),
+                is_whole=True,
+            )
+        )
         _log.info(
             "batch handed over",
             extra={

@@ -60,6 +60,11 @@ from migrator.ports.store import (
     Store,
     SurveyedRow,
 )
+from migrator.ports.tracing import (
+    NoTracer,
+    Passage,
+    Tracer,
+)
 from migrator.ports.work import (
     Background,
     Batch,
@@ -102,8 +107,10 @@ __all__ = [
     "Letter",
     "Link",
     "NewTimeout",
+    "NoTracer",
     "NotChecked",
     "Outgoing",
+    "Passage",
     "Pending",
     "Policy",
     "QueueProbe",
@@ -118,5 +125,6 @@ __all__ = [
     "StoreEndpoint",
     "SurveyedRow",
     "T",
+    "Tracer",
     "Unreachable",
 ]

@@ -26,7 +26,7 @@ from migrator.engine.dispatcher.polling import Poller, PollRules
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
 from migrator.ledger.dispatching import SqlDispatching
-from migrator.ports import Background, Lease, SatelliteLink, StoreEndpoint
+from migrator.ports import Background, Lease, SatelliteLink, StoreEndpoint, Tracer
 from migrator.stores.intake import SqlIntake
 from migrator.wiring.app import App
 
@@ -123,6 +123,7 @@ class DispatcherWiring:
         claiming: Background,
         sent: Callable[[float], None],
         settled: Callable[[int, float], None],
+        tracer: Tracer,
     ) -> DispatcherParts:
         """Return what outlives the links of one dispatcher."""
         app, given = self._app, self._app.settings.dispatch
@@ -165,6 +166,7 @@ class DispatcherWiring:
             sparingly=Sparingly(app.clock.monotonic_s),
             sent=sent,
             settled=settled,
+            tracer=tracer,
         )
 
     def _take_in(self, plan: DispatcherPlan) -> TakeIn | None:

@@ -13,7 +13,7 @@ from migrator.engine.dispatcher.intake import TakeIn
 from migrator.engine.dispatcher.polling import Poller, Sending
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
-from migrator.ports import Background, Clock, FaultPoint
+from migrator.ports import Background, Clock, FaultPoint, NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class DispatcherParts:
     """Told of each stored row that the broker took: how many seconds after its due time."""
     settled: Callable[[int, float], None] = lambda _rows, _seconds: None
     """Told of each batch that is settled: rows sent, and seconds since they were claimed."""
+    tracer: Tracer = field(default_factory=NoTracer)
     sending: dict[BatchId, Sending] = field(default_factory=dict)
     """Batches that are being sent, by what this process knows."""
     blame: Blame = field(default_factory=Blame)

@@ -8,6 +8,7 @@ from typing import Final
 
 from migrator.domain.conversion import Reason
 from migrator.domain.recoverability import Failure
+from migrator.domain.timeouts import EndpointName
 from migrator.engine.dispatcher.due_rows import DueRows
 from migrator.engine.dispatcher.incoming import Incoming
 from migrator.engine.dispatcher.outbox import (
@@ -21,6 +22,7 @@ from migrator.engine.dispatcher.outbox import (
     sorted_out,
 )
 from migrator.engine.dispatcher.parts import DispatcherParts
+from migrator.engine.dispatcher.tracing import tell_of
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
 from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
@@ -68,14 +70,14 @@ class Sender:
         items = self._chosen(self._outbox.take(self._watch.now()))
         if not items:
             return
-        answers = Answers()
+        answers, began_s = Answers(), self._parts.clock.monotonic_s()
         try:
             self._link.publish(self._letters(items), answers)
         except TargetError as exc:
             self._blame(sorted_out(items, answers).refused, exc)
             raise
         finally:
-            self._note(items, answers)
+            self._note(items, answers, began_s)
         self._parts.blame.clear(items)
         sent = sorted_out(items, answers)
         self._confirmed(sent.confirmed)
@@ -117,13 +119,19 @@ class Sender:
                 self._parts.fault("dispatch.publishing")
             yield letter
 
-    def _note(self, items: Sequence[Item], answers: Answers) -> None:
+    def _note(self, items: Sequence[Item], answers: Answers, began_s: float) -> None:
         """Remember which rows were sent, also when the link is gone."""
         taken, now = answers.confirmed - answers.returned, self._watch.now()
         for key, item in enumerate(items):
             if isinstance(item, StoredRow) and key in taken:
                 self._parts.sending[item.batch].note_sent(item.row)
                 self._parts.sent((now - item.message.due_at).total_seconds())
+        tell_of(
+            [items[key] for key in sorted(taken)],
+            tracer=self._parts.tracer,
+            endpoint=EndpointName(self._parts.recoverability.endpoint),
+            seconds=self._parts.clock.monotonic_s() - began_s,
+        )
 
     def _confirmed(self, items: Sequence[Item]) -> None:
         """Acknowledge the deliveries whose message, or copy, is confirmed elsewhere."""

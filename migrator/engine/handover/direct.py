@@ -41,8 +41,10 @@ class DirectHandOver:
         self._fault = fault
         self._answered: dict[Pass, Settled] = {}
 
-    def hand_over(self, prepared: Prepared, link: Link, lease: Lease) -> tuple[Batch, int]:
-        """Return the batch once all its rows are settled, and how many were unroutable.
+    def hand_over(
+        self, prepared: Prepared, link: Link, lease: Lease
+    ) -> tuple[Batch, frozenset[int]]:
+        """Return the batch once all its rows are settled, and which of them were unroutable.
 
         Raises:
             TargetUnavailable: Rows without an answer are unknown. Called again with the same
@@ -72,7 +74,7 @@ class DirectHandOver:
 
     def _settle(
         self, prepared: Prepared, batch: Batch, settled: Settled, lease: Lease
-    ) -> tuple[Batch, int]:
+    ) -> tuple[Batch, frozenset[int]]:
         unroutable = [
             Quarantine(
                 row_index=message.row_index,
@@ -88,7 +90,7 @@ class DirectHandOver:
         batch = self._batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_pass, None)
         self._fault("direct.handed_over")
-        return batch, len(unroutable)
+        return batch, frozenset(each.row_index for each in unroutable)
 
 
 def _is_answered(row_index: int, settled: Settled) -> bool:

@@ -1,0 +1,169 @@
+"""``ports.Tracer`` by OpenTelemetry: a span for each batch, and one for each traced message.
+
+Rules of this file:
+
+* a message's span is a child of the span that sent it, in that span's trace; the message itself
+  stays as it is, so its receiver still sees the sender as its parent;
+* only messages whose sender recorded its span have one: sampling was decided there;
+* whatever goes wrong here is told once, and nobody who works notices.
+
+Names of attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    set_span_in_context,
+)
+from opentelemetry.trace.span import TraceState
+
+from migrator import __version__
+from migrator.domain.timeouts import NativeMessage
+from migrator.domain.tracing import TraceContext, Traced, traced
+from migrator.ports import Passage, Tracer
+from migrator.telemetry.export import TellingExporter
+
+_log = logging.getLogger(__name__)
+
+_SERVICE: Final = "migrator"
+_MOST_LINKS: Final = 128
+"""More are dropped by the library unless it is told otherwise."""
+_NS_PER_S: Final = 1_000_000_000
+
+_Attributes = Mapping[str, str | int]
+
+
+class OtelTracer:
+    """Makes spans and gives them to an exporter; ``close`` ends it."""
+
+    def __init__(self, exporter: TellingExporter, *, spans_per_batch: int, flush_s: float) -> None:
+        """Begin with nothing; how many spans wait is bounded by OTEL_BSP_MAX_QUEUE_SIZE."""
+        named = Resource.create({SERVICE_NAME: _SERVICE, "service.version": __version__})
+        self._provider = TracerProvider(
+            # the environment wins: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+            resource=named.merge(OTELResourceDetector().detect()),
+            shutdown_on_exit=False,  # ``close`` does it, and not for 30 s
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._exporter = exporter
+        self._tracer = self._provider.get_tracer(_SERVICE, __version__)
+        self._spans_per_batch = spans_per_batch
+        self._flush_s = flush_s
+        self._has_told = False
+
+    def pick(self, messages: Iterable[NativeMessage]) -> Sequence[Traced]:
+        """Return the first of *messages* that are traced; see ``ports.Tracer``."""
+        return tuple(islice(traced(messages), self._spans_per_batch))
+
+    def tell(self, passage: Passage) -> None:
+        """Make the spans of *passage*; see ``ports.Tracer``."""
+        if not passage.is_whole and not passage.traced:
+            return
+        try:
+            self._tell(passage)
+        except Exception:
+            if not self._has_told:  # a bug would be told for each batch
+                self._has_told = True
+                _log.exception("a bug: no span could be made", extra={"action": "traces_failed"})
+
+    def close(self) -> None:
+        """Send what is left, for a while and no longer.
+
+        A request that nobody answers is left to its own time limit, in a thread that keeps no
+        process alive.
+        """
+        # the library would wait for 30 s
+        ending = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        ending.start()
+        ending.join(self._flush_s)
+        if ending.is_alive():
+            self._exporter.give_up(self._flush_s)
+
+    def _tell(self, passage: Passage) -> None:
+        ended_ns = time.time_ns()
+        began_ns = ended_ns - max(int(passage.seconds * _NS_PER_S), 0)
+        contexts = [_span_context(each.context) for each in passage.traced]
+        common = _common(passage)
+        whole: list[Link] = []
+        if passage.is_whole:
+            batch = self._tracer.start_span(
+                f"{passage.work} {passage.endpoint}",
+                context=Context(),  # a trace of its own, whatever this thread is in
+                kind=SpanKind.INTERNAL,
+                attributes={**common, "messaging.batch.message_count": passage.rows},
+                links=[Link(context) for context in contexts[:_MOST_LINKS]],
+                start_time=began_ns,
+            )
+            batch.end(ended_ns)
+            whole = _links_to(batch)
+        for each, context in zip(passage.traced, contexts, strict=True):
+            self._tracer.start_span(
+                f"{passage.work} {each.destination}",
+                context=set_span_in_context(NonRecordingSpan(context), Context()),
+                kind=SpanKind.PRODUCER,
+                attributes={**common, **_of_message(each)},
+                links=whole,
+                start_time=began_ns,
+            ).end(ended_ns)
+
+
+def _links_to(batch: Span) -> list[Link]:
+    """Return a link to a batch's span, unless that was not sampled."""
+    context = batch.get_span_context()
+    return [Link(context)] if context.trace_flags.sampled else []
+
+
+def _span_context(found: TraceContext) -> SpanContext:
+    return SpanContext(
+        trace_id=int(found.trace_id, 16),
+        span_id=int(found.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        trace_state=TraceState.from_header([found.state]) if found.state else TraceState(),
+    )
+
+
+def _common(passage: Passage) -> _Attributes:
+    found: dict[str, str | int] = {
+        "messaging.system": "rabbitmq",
+        "messaging.operation.name": passage.work,
+        "messaging.operation.type": "send",
+        "migrator.endpoint": passage.endpoint,
+        "migrator.mode": passage.mode,
+    }
+    if passage.batch is not None:
+        found["migrator.batch"] = passage.batch
+    return found
+
+
+def _of_message(message: Traced) -> _Attributes:
+    found: dict[str, str | int] = {
+        "messaging.destination.name": message.destination,
+        "messaging.message.id": message.message_id,
+        "messaging.message.body.size": message.body_bytes,
+        "migrator.row": message.row_index,
+        "migrator.timeout": message.timeout_id,
+    }
+    if message.conversation_id is not None:
+        found["messaging.message.conversation_id"] = message.conversation_id
+    return found
+
+
+_: type[Tracer] = OtelTracer

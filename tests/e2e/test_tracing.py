@@ -1,0 +1,90 @@
+"""Traces of the real program, as a real collector receives them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dev.servers import wait_until
+from tests.e2e.arrivals import Receiver
+from tests.e2e.dispatching import prepare_dispatcher
+from tests.e2e.rig import Rig, Row, row
+from tests.support.collector import Collector, SeenSpan, collecting
+
+
+@pytest.fixture
+def collector(rig: Rig) -> Iterator[Collector]:
+    """A collector that the program of *rig* sends its spans to."""
+    with collecting() as found:
+        rig.settings |= {"MIGRATOR_TELEMETRY__TRACES": "true", "OTEL_BSP_SCHEDULE_DELAY": "200"}
+        rig.settings["MIGRATOR_TELEMETRY__ENDPOINT"] = found.url
+        yield found
+
+
+def traced_row(due_in: timedelta, *, flags: str = "01") -> Row:
+    """Return a row whose sender had a trace."""
+    parent = f"00-{uuid.uuid4().hex}-{uuid.uuid4().hex[:16]}-{flags}"
+    return row(due_in, headers={"traceparent": parent, "tracestate": "vendor=1"})
+
+
+def parent_of(stored: Row) -> tuple[str, str]:
+    """Return the trace and the span that sent a row."""
+    assert stored.headers is not None
+    _, trace, span, _ = json.loads(stored.headers)["traceparent"].split("-")
+    return trace, span
+
+
+def parents(spans: list[SeenSpan]) -> dict[str | int, tuple[str, str]]:
+    """Return timeout id → trace and parent of those spans that are of single messages."""
+    messages = [each for each in spans if "migrator.timeout" in each.attributes]
+    found = {
+        each.attributes["migrator.timeout"]: (each.trace_id, each.parent_id) for each in messages
+    }
+    assert len(found) == len(messages)
+    return found
+
+
+def test_what_is_handed_over_continues_its_senders_trace(rig: Rig, collector: Collector) -> None:
+    """Staged and direct; the message itself stays as it is; what is no trace is ignored."""
+    rig.prepare()
+    far = [traced_row(timedelta(days=3)) for _ in range(3)]
+    overdue = traced_row(timedelta(seconds=-60))
+    unsampled = traced_row(timedelta(days=3), flags="00")
+    malformed = row(headers={"traceparent": "00-not-a-trace-01", "tracestate": "\u00fc"})
+    rig.insert([*far, overdue, unsampled, malformed, row()])
+    rig.migrate("--cutoff", "0s")
+    assert parents(collector.spans) == {each.id: parent_of(each) for each in [*far, overdue]}
+    whole = [each for each in collector.spans if "messaging.batch.message_count" in each.attributes]
+    assert sorted(each.attributes["messaging.batch.message_count"] for each in whole) == [1, 6]
+    assert {link for each in whole for link in each.links} == {
+        parent_of(each) for each in [*far, overdue]
+    }
+    found = {each.timeout_id: each.properties.headers or {} for each in rig.drain_levels()}
+    for each in [*far, unsampled, malformed]:
+        stored = json.loads(each.headers or "")
+        for key in ("traceparent", "tracestate"):
+            assert found[each.id][key] == stored[key]
+
+
+def test_what_is_dispatched_continues_its_senders_trace(
+    rig: Rig, collector: Collector, tmp_path: Path
+) -> None:
+    """A span for each traced timeout that was sent, and none for what was sent with it."""
+    rig.create_receivers("Billing")
+    near_due = {"near_due": "dispatch", "cutoff": "10s"}
+    prepare_dispatcher(rig, tmp_path, mode="migrate", handover=near_due)
+    due = [traced_row(timedelta(seconds=seconds)) for seconds in (-60, 1)]
+    rig.insert([*due, row(timedelta(seconds=-60))])
+    process = rig.start("run", "--endpoint", "Sales")
+    with Receiver(rig.broker_url, "Billing") as receiver:
+        receiver.wait(lambda: len(receiver.arrivals) >= 3)
+        wait_until(lambda: len(collector.spans) >= 2, seconds=10, what="the spans")
+        rig.stop(process)
+    assert parents(collector.spans) == {each.id: parent_of(each) for each in due}
+    assert len(collector.spans) == len(due)
+    assert {each.attributes["messaging.operation.name"] for each in collector.spans} == {"dispatch"}

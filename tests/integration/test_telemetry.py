@@ -1,0 +1,182 @@
+"""Spans on their way to a real collector, well and ill behaved."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dev.servers import wait_until
+from migrator.config import Telemetry
+from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
+from migrator.domain.tracing import Traced, trace_context
+from migrator.errors import ConfigError
+from migrator.ports import Passage, Tracer
+from migrator.wiring import tracing
+from tests.support.collector import Collector, collecting
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+FLUSH_S = 0.5
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector of this test's own."""
+    with collecting() as found:
+        yield found
+
+
+def telemetry(collector: Collector, **more: object) -> Telemetry:
+    """Return the settings for it."""
+    given = {"traces": True, "endpoint": collector.url, "flush_timeout": f"{FLUSH_S}s", **more}
+    return Telemetry.model_validate(given)
+
+
+def passage(*states: str, batch: int = 7, rows: int = 2) -> Passage:
+    """Return a batch with a traced message for each of *states*."""
+    return Passage(
+        work="hand over",
+        endpoint=EndpointName("Sales"),
+        batch=BatchId(batch),
+        mode="staged",
+        rows=rows,
+        seconds=1.5,
+        traced=[_traced(index, state) for index, state in enumerate(states)],
+        is_whole=True,
+    )
+
+
+def _traced(index: int, state: str) -> Traced:
+    context = trace_context(f"00-{TRACE}-{SPAN}-01", state)
+    assert context is not None
+    return Traced(
+        context=context,
+        row_index=index,
+        timeout_id=TimeoutId("t"),
+        message_id="m",
+        conversation_id=None,
+        destination="Billing",
+        body_bytes=3,
+    )
+
+
+def threads() -> set[str]:
+    """Return the names of all threads but the collector's."""
+    return {each.name for each in threading.enumerate() if "Otel" in each.name}
+
+
+def test_a_message_continues_the_trace_of_its_sender(collector: Collector) -> None:
+    """Its span is a child of the sender's; the batch has a trace of its own, linked both ways."""
+    with tracing(telemetry(collector)) as tracer:
+        tracer.tell(passage("vendor=1", "this is = no, state ="))
+    batch, *messages = sorted(collector.spans, key=lambda each: each.parent_id)
+    assert [(each.trace_id, each.parent_id) for each in messages] == 2 * [(TRACE, SPAN)]
+    assert {each.links for each in messages} == {frozenset({(batch.trace_id, batch.span_id)})}
+    assert messages[0].name == "hand over Billing"
+    assert messages[0].attributes["messaging.system"] == "rabbitmq"
+    assert messages[0].attributes["migrator.batch"] == 7
+    assert (batch.name, batch.parent_id, batch.trace_id == TRACE) == ("hand over Sales", "", False)
+    assert batch.links == {(TRACE, SPAN)}
+    assert batch.attributes["messaging.batch.message_count"] == 2
+    assert batch.seconds == pytest.approx(1.5, abs=0.01)
+    assert batch.resource["service.name"] == "migrator"
+    assert threads() == set()
+
+
+def test_the_environment_of_opentelemetry_is_honoured(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is, what it is told, and as whom."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "sales-migrator")
+    with tracing(telemetry(collector, endpoint="")) as tracer:
+        tracer.tell(passage())
+    assert collector.headers[0]["api-key"] == "secret"
+    assert [each.resource["service.name"] for each in collector.spans] == ["sales-migrator"]
+
+
+def test_a_wrong_environment_is_told_before_anything_begins(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its values are not."""
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1000000")
+    with (
+        pytest.raises(ConfigError, match=r"OTEL_\* variable is wrong") as raised,
+        tracing(telemetry(collector)),
+    ):
+        pass
+    assert "1000000" not in str(raised.value)
+
+
+@pytest.mark.parametrize("trouble", ["silent", "refuses", "gone"])
+def test_no_trouble_of_a_collector_reaches_those_who_work(
+    trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Telling is quick, the end waits no longer than it may, and one line says so."""
+    caplog.set_level(logging.INFO, "migrator")
+    with collecting() as collector:
+        given = telemetry(collector)
+        if trouble == "silent":
+            collector.gate.clear()
+        collector.status = 400
+        if trouble == "gone":
+            given = telemetry(collector, endpoint="http://127.0.0.1:1")
+        with tracing(given) as tracer:
+            began_s = time.monotonic()
+            flood(tracer)
+            told_s = time.monotonic() - began_s
+            end_s = time.monotonic()
+        ended_s = time.monotonic() - end_s
+        collector.gate.set()
+    print(f"{trouble}: told in {told_s:.2f} s, ended in {ended_s:.2f} s")
+    actions = [getattr(each, "action", "") for each in caplog.records]
+    assert 0 < actions.count("traces_lost") <= 2
+    assert ended_s < FLUSH_S + 2
+    wait_until(lambda: not threads(), seconds=10, what="the end of the last thread")
+
+
+def flood(tracer: Tracer) -> None:
+    """Tell of more than the queue holds."""
+    for number in range(3_000):
+        tracer.tell(passage(batch=number))
+
+
+def test_it_goes_on_when_the_collector_is_back(
+    collector: Collector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was lost stays lost, and is counted."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    caplog.set_level(logging.INFO, "migrator")
+    collector.status = 400
+    with tracing(telemetry(collector)) as tracer:
+        tracer.tell(passage())
+        wait_until(lambda: collector.requests > 0, seconds=10, what="a refusal")
+        collector.status = 200
+        tracer.tell(passage(batch=8))
+    assert [each.attributes["migrator.batch"] for each in collector.spans] == [8]
+    (again,) = [
+        each for each in caplog.records if getattr(each, "action", "") == "traces_sent_again"
+    ]
+    assert again.__dict__["lost_spans"] == 1
+
+
+def test_nothing_is_imported_unless_it_is_wanted() -> None:
+    """Who does not follow traces pays nothing, and needs nothing installed."""
+    script = "import sys, migrator.cli.root; sys.exit('opentelemetry' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything begins."""
+    for name in ("export", "spans"):
+        monkeypatch.delitem(sys.modules, f"migrator.telemetry.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigError, match=r"migrator\[otel\]"), tracing(Telemetry(traces=True)):
+        pass
