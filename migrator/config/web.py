@@ -34,7 +34,7 @@ class Web(Section):
     )
     token: SecretStr | None = Field(
         default=None,
-        description="over HTTP, nothing but health and metrics is served without it",
+        description="over HTTP, one can only look without it, and only on this machine",
     )
     token_file: Path | None = Field(
         default=None, description="file that holds the token; a bare name is a systemd credential"

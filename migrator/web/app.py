@@ -29,7 +29,7 @@ from migrator.web.documents import (
     ready_document,
     snapshot_document,
 )
-from migrator.web.guard import OPEN_PATHS, Asked, Door, Refusal, refusal
+from migrator.web.guard import Asked, Door, Refusal, is_open, refusal
 from migrator.web.metrics import CONTENT_TYPE, Instruments, scrape
 from migrator.web.orders import NoAnswerError, NotBegunError, Orders
 from migrator.web.page import StatusPage
@@ -169,8 +169,10 @@ class _Guard:
         await answer(scope, receive, send)
 
     def _refusal(self, asked: Asked) -> Refusal | None:
+        if is_open(asked, self._door):
+            return refusal(asked, self._door)  # a token is not looked at, so none is guessed
         has_token = "authorization" in asked.headers and not self._door.is_socket
-        if has_token and asked.path not in OPEN_PATHS and self._tries.wait_s(asked.peer) > 0:
+        if has_token and self._tries.wait_s(asked.peer) > 0:
             return Refusal(429, "too many wrong tokens from your address; try again later")
         refused = refusal(asked, self._door)
         if has_token and refused is not None and refused.status == 401:

@@ -1,5 +1,9 @@
 """Who may ask what: the socket file's mode for those on this machine, a token for all others.
 
+Without a token it is reading, and only for those on this machine: health and metrics always, what
+the status page shows openly as well where nobody else can come in. What changes something, or
+shows single rows, is never open.
+
 Pure: what is known of a request goes in, a refusal or nothing comes out. Source: docs/control.md.
 """
 
@@ -13,8 +17,10 @@ from urllib.parse import urlsplit
 
 from migrator.config.web import is_loopback
 
-OPEN_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
+MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})
 """What anybody on this machine may look at, so that monitoring needs no secret."""
+LOOKING: Final = frozenset({"/status"})
+"""What the page shows as well: open where the page is, at an address of this machine alone."""
 _HARMLESS: Final = frozenset({"GET", "HEAD"})
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -62,17 +68,24 @@ def refusal(asked: Asked, door: Door) -> Refusal | None:
         return Refusal(403, "a page of another origin may not do this")
     if is_page(asked.path):
         return None  # it has a login of its own
-    if asked.path in OPEN_PATHS and asked.method in _HARMLESS and is_loopback(asked.peer):
+    if is_open(asked, door):
         return None
     if door.token is None:
         return Refusal(
             403,
-            "only the page, /live, /ready and /metrics are served here: no token is set; set "
-            "web.token_file, or use the control socket",
+            "without a token only the page, /status, /live, /ready and /metrics are to be had, on "
+            "this machine: no token is set; set web.token_file, or use the control socket",
         )
     if not _has_token(asked, door.token):
         return Refusal(401, "give the token of web.token as Authorization: Bearer …")
     return None
+
+
+def is_open(asked: Asked, door: Door) -> bool:
+    """Return whether *asked* needs no token: it reads, comes from here, and is for everybody."""
+    if asked.method not in _HARMLESS or not is_loopback(asked.peer):
+        return False
+    return asked.path in MONITORING or (asked.path in LOOKING and door.is_loopback)
 
 
 def is_page(path: str) -> bool:

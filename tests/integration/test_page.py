@@ -106,10 +106,11 @@ def test_pages_have_a_policy_and_say_of_which_origin_their_forms_are(visitor: Vi
 
 
 def test_there_is_nothing_but_the_page(visitor: Visitor) -> None:
-    """No folder is served, and JSON still wants its token."""
+    """No folder is served, and commands still want their token."""
     for path in ("/page/", "/page/layout.html", "/page/..%2frouting.py", "/page/static/script.js"):
         assert visitor.get(path).status_code == 404
-    assert visitor.get("/status").status_code == 401
+    assert visitor.post("/control", {}).status_code == 401
+    assert visitor.get("/status").json()["schema"] == "migrator/daemon/1"
 
 
 def test_from_elsewhere_even_looking_needs_the_login() -> None:
@@ -181,9 +182,9 @@ def test_wrong_bearer_tokens_are_counted_as_well(visitor: Visitor) -> None:
     """So the page's limit cannot be gone round; monitoring and the page go on."""
     wrong = {"authorization": "Bearer another secret thing"}
     for _ in range(web_app.WRONG_TOKENS):
-        assert visitor.client.get("/status", headers=wrong).status_code == 401
+        assert visitor.client.post("/control", headers=wrong).status_code == 401
     right = {"authorization": f"Bearer {TOKEN}"}
-    assert visitor.client.get("/status", headers=right).status_code == 429
+    assert visitor.client.post("/control", headers=right).status_code == 429
     assert visitor.client.get("/metrics", headers=right).status_code == 200
     assert visitor.log_in().status_code == 303
 

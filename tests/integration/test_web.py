@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
 import logging
@@ -26,6 +27,7 @@ from migrator.domain.timeouts import EndpointName
 from migrator.errors import ConfigError, MigratorError
 from migrator.web import app as web_app
 from migrator.web import bodies, serving
+from migrator.web.guard import Door
 from migrator.web.metrics import Instruments
 from migrator.web.orders import Orders
 from migrator.web.serving import Served, WebPlan, serve
@@ -280,9 +282,25 @@ def test_without_a_token_control_is_by_the_socket_alone(path: Path) -> None:
         assert served.address is not None
         base = "http://{}:{}".format(*served.address)
         with httpx.Client(base_url=base, trust_env=False) as client:
-            assert client.get("/metrics").status_code == 200
-            assert "no token is set" in error(client.get("/status"), 403)
+            assert client.get("/metrics").status_code == client.get("/status").status_code == 200
+            assert "no token is set" in error(client.post("/control"), 403)
             error(client.post("/control", json={"command": "drain"}, headers=BEARER), 403)
+
+
+def test_tokens_cannot_be_guessed_at_monitoring_either() -> None:
+    """From elsewhere its paths want the token, so wrong ones are counted there as well."""
+    panel = MemoryPanel()
+    desk = web_app.Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
+    door = Door(is_socket=False, token=TOKEN, is_loopback=False)
+    elsewhere = httpx.ASGITransport(web_app.new_app(desk, door), client=("192.0.2.7", 4711))
+
+    async def codes() -> list[int]:
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://migrator") as client:
+            given = [f"guess {n}" for n in range(web_app.WRONG_TOKENS)] + [TOKEN]
+            headers = [{"authorization": f"Bearer {each}"} for each in given]
+            return [(await client.get("/metrics", headers=each)).status_code for each in headers]
+
+    assert asyncio.run(codes()) == [401] * web_app.WRONG_TOKENS + [429]
 
 
 def test_every_answer_has_the_same_headers(site: Site) -> None:
@@ -290,7 +308,7 @@ def test_every_answer_has_the_same_headers(site: Site) -> None:
     for found in (
         site.by_socket.get("/status"),
         site.by_socket.get("/nothing"),
-        site.by_http.get("/status"),
+        site.by_http.get("/control"),
         site.by_http.get("/metrics"),
     ):
         assert {name: found.headers[name] for name in web_app.SECURITY_HEADERS} == dict(
@@ -459,7 +477,7 @@ def test_the_token_is_in_no_log_line_and_no_plan(
     caplog.set_level(logging.DEBUG)
     wrong = {"authorization": "Bearer another secret thing"}
     site.by_http.get("/status", headers=BEARER)
-    site.by_http.get("/status", headers=wrong)
+    site.by_http.get("/control", headers=wrong)
     site.panel.bug = RuntimeError("x")
     site.by_http.get("/status", headers=BEARER)
     lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
