@@ -11,11 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from migrator.broker.admin import AdminSession, admin_session
 from migrator.broker.connection import ConnectionSettings, EntityAbsent, EntityLocked
-from migrator.broker.management import ManagementApi
 from migrator.broker.names import PREFIX
 from migrator.domain.decommission import (
     Binding,
@@ -31,6 +30,9 @@ from migrator.domain.levels import Kind, QueueState
 from migrator.domain.timeouts import QueueName
 from migrator.errors import TargetError
 from migrator.ports.decommission import Hands
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.broker.management import ManagementApi
 
 _PURPOSE: Final = "decommission"
 _CLIENT: Final = f"migrator {_PURPOSE}"

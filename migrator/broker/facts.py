@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.broker.admin import QueueFacts
 from migrator.broker.connection import ConnectionSettings, EntityLocked
 from migrator.broker.levels import level_queues, read_ladder
-from migrator.broker.management import ManagementApi
 from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 from migrator.broker.topology import inspect_delays
 from migrator.broker.ways import find_ways
@@ -31,6 +30,9 @@ from migrator.domain.timeouts import QueueName
 from migrator.domain.ways import Way
 from migrator.errors import TargetError
 from migrator.ports import BrokerServer, DelayEntities, NotChecked, Policy, QueueProbe, Room
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.broker.management import ManagementApi
 
 T = TypeVar("T")
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.broker.admin import QueueFacts
 from migrator.broker.connection import ConnectionSettings
-from migrator.broker.management import ManagementApi
 from migrator.broker.server import find_queues
 from migrator.domain.delays import BITS
 from migrator.domain.ladder import Ladder, Step, build_ladder
 from migrator.domain.levels import QueueState
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.errors import TargetError
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.broker.management import ManagementApi
 
 _NO_API: Final = "only the management API tells; set broker.management_url"
 _YOUNG: Final = "some levels are so new that the broker has no counts yet"

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from migrator.broker.admin import AdminSession, admin_session
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.levels import level_queues
-from migrator.broker.management import ManagementApi
 from migrator.broker.names import PREFIX, entry_exchange, router_exchange
 from migrator.domain.decommission import Binding, Entity, exchange_entity, queue_entity
 from migrator.domain.delays import BITS
@@ -38,6 +37,9 @@ from migrator.domain.routing import (
 )
 from migrator.errors import PreflightRefused, TargetError
 from migrator.ports import FaultPoint
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.broker.management import ManagementApi
 
 _TOP_DOWN = range(BITS - 1, -1, -1)
 

@@ -24,17 +24,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from migrator.broker.admin import QueueFacts, admin_session
 from migrator.broker.connection import ConnectionSettings
-from migrator.broker.management import ManagementApi
 from migrator.broker.properties import Properties
 from migrator.broker.wire import Wire
 from migrator.domain.delays import BITS
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.ports.levels import LevelMessage, ScanEnd, ScanLimits
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.broker.management import ManagementApi
 
 MAX_PREFETCH: Final = 65_535
 DELIVERY_COUNT: Final = "x-delivery-count"

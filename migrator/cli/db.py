@@ -10,7 +10,7 @@ from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, session_of
 from migrator.engine.preview import chosen_endpoints
-from migrator.ledger import migrations
+from migrator.ledger import version
 from migrator.ledger.grants import grants as ledger_grants
 from migrator.ledger.identity import adopt as adopt_ledger
 from migrator.stores.legacy_table import parse_source
@@ -29,11 +29,13 @@ def upgrade(context: typer.Context, as_json: Json = False) -> None:
 
     Needs the right to create tables. Repeating is harmless; two at once wait for each other.
     """
+    from migrator.ledger import migrations
+
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
-        before = migrations.current(app.engine, app.tables)
+        before = version.current(app.engine, app.tables)
         migrations.upgrade(app.engine, app.tables)
-        after = migrations.current(app.engine, app.tables)
+        after = version.current(app.engine, app.tables)
     if session.wants_json:
         write_json("db-upgrade", {"before": before, "after": after})
     elif before == after:
@@ -52,8 +54,8 @@ def current(context: typer.Context, as_json: Json = False) -> None:
     """Show the ledger's version, and the one this program needs."""
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
-        found = migrations.current(app.engine, app.tables)
-    needed = migrations.head()
+        found = version.current(app.engine, app.tables)
+    needed = version.head()
     if session.wants_json:
         write_json("db-current", {"current": found, "needed": needed, "fits": found == needed})
     else:
@@ -81,6 +83,8 @@ def sql(
 
     It is what `db upgrade` would do. Connects nowhere.
     """
+    from migrator.ledger import migrations
+
     session = session_of(context, as_json=as_json)
     text = migrations.sql(dialect, schema or session.load().settings.store.ledger_schema)
     if session.wants_json:

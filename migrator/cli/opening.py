@@ -6,21 +6,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-from migrator.broker.names import retry_queue
 from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.satellites import timeouts_queue
 from migrator.domain.timeouts import QueueName
-from migrator.engine.checks import MOVING, Choices, Context, Satellites
-from migrator.engine.claiming import Selection
-from migrator.engine.preview import survey
 from migrator.errors import ConfigError, MigratorError
 from migrator.ports import StoreEndpoint
 from migrator.wiring import App
+
+if TYPE_CHECKING:  # most verbs survey nothing and check nothing
+    from migrator.engine.checks import Context, Satellites
 
 
 @contextmanager
@@ -69,6 +67,10 @@ def surveyed(
 
     In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
     """
+    from migrator.engine.checks import MOVING
+    from migrator.engine.claiming import Selection
+    from migrator.engine.preview import survey
+
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
     modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in endpoints}
@@ -104,6 +106,8 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _name, _rows: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
     columns = (SpinnerColumn(), TextColumn("reading {task.description}"), MofNCompleteColumn())
     with Progress(*columns, BarColumn(), console=console(sys.stderr), transient=True) as bar:
         tasks = {}
@@ -120,6 +124,8 @@ def check_context(
     app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
 ) -> Context:
     """Return what checks are to ask, by the settings of *app*."""
+    from migrator.engine.checks import Choices, Context
+
     given = app.settings
     return Context(
         store=app.store,
@@ -149,6 +155,9 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
 
     Without *names*, of all that the settings have.
     """
+    from migrator.broker.names import retry_queue
+    from migrator.engine.checks import Satellites
+
     return [
         Satellites(
             endpoint=endpoint.name,

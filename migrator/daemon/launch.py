@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 
+import migrator.wiring.parts  # noqa: F401 - a daemon imports nothing after its start; see there
 from migrator.config import Settings
 from migrator.config.models import EndpointMode, OnCritical
 from migrator.config.web import AUTO
@@ -44,7 +45,8 @@ from migrator.ports import Batch, StoreEndpoint, Tracer
 from migrator.web.metrics import Instruments
 from migrator.web.places import own_socket
 from migrator.web.serving import WebPlan, serve
-from migrator.wiring import App, DispatcherPlan, DispatcherWiring, tracing
+from migrator.wiring import App, tracing
+from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
 
 _SWITCH_S = 0.001
 """A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that

@@ -17,7 +17,8 @@ from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Settled
 from migrator.ports import Link, SatelliteLink, StoreEndpoint, T, Tracer
-from migrator.wiring import App, DispatcherPlan, DispatcherWiring
+from migrator.wiring import App
+from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
 
 Runs = Sequence[tuple[StoreEndpoint, RunId]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from migrator.ledger.identity import check_identity
-from migrator.ledger.migrations import check_head, head
 from migrator.ledger.tables import LedgerTables
+from migrator.ledger.version import check_head, head
 
 
 class SqlLedgerFacts:

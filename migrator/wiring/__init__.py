@@ -5,16 +5,7 @@
 """
 
 from migrator.wiring.app import App, Plan
-from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
 from migrator.wiring.faults import FAULT_VARIABLE, fault_point
 from migrator.wiring.telemetry import tracing
 
-__all__ = [
-    "FAULT_VARIABLE",
-    "App",
-    "DispatcherPlan",
-    "DispatcherWiring",
-    "Plan",
-    "fault_point",
-    "tracing",
-]
+__all__ = ["FAULT_VARIABLE", "App", "Plan", "fault_point", "tracing"]

@@ -14,45 +14,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Final
-
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING, Final
 
 from migrator import __version__
-from migrator.broker.addresses import parse_address
-from migrator.broker.connection import ConnectionSettings, TlsFiles
-from migrator.broker.destinations import DestinationRules, RabbitDestinations
-from migrator.broker.facts import RabbitFacts
-from migrator.broker.link import LinkSettings, open_link
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.names import receipts_queue, staging_name
-from migrator.broker.publisher import WindowLimits
 from migrator.config import Settings, required_secret
 from migrator.config.models import MAX_BATCH_ROWS
-from migrator.database.engine import open_engine
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, RunId
-from migrator.engine.claiming import Claimer, Selection
-from migrator.engine.handover.prepare import Preparer
-from migrator.engine.handover.staged import StagedHandOver
 from migrator.errors import PreflightRefused
-from migrator.ledger.batches import SqlBatches
-from migrator.ledger.books import SqlBooks
-from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.facts import SqlLedgerFacts
-from migrator.ledger.hand_overs import SqlHandOvers
-from migrator.ledger.identity import check_identity
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.names import names_for
-from migrator.ledger.quarantine import SqlQuarantine
-from migrator.ledger.runs import SqlRuns
-from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ledger.upkeep import SqlUpkeep
 from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
 from migrator.wiring.faults import FAULT_VARIABLE, fault_point
-from migrator.wiring.stores import Ground, SqlSide, StoreSide, open_side
+
+if TYPE_CHECKING:  # each part is imported when it is made
+    from sqlalchemy import Engine
+
+    from migrator.broker.connection import ConnectionSettings
+    from migrator.broker.destinations import RabbitDestinations
+    from migrator.broker.facts import RabbitFacts
+    from migrator.broker.management import ManagementApi
+    from migrator.engine.claiming import Claimer, Selection
+    from migrator.engine.handover.prepare import Preparer
+    from migrator.engine.handover.staged import StagedHandOver
+    from migrator.ledger.batches import SqlBatches
+    from migrator.ledger.books import SqlBooks
+    from migrator.ledger.clock import DatabaseClock
+    from migrator.ledger.facts import SqlLedgerFacts
+    from migrator.ledger.hand_overs import SqlHandOvers
+    from migrator.ledger.leases import SqlLeases
+    from migrator.ledger.quarantine import SqlQuarantine
+    from migrator.ledger.runs import SqlRuns
+    from migrator.ledger.tables import LedgerTables
+    from migrator.ledger.upkeep import SqlUpkeep
+    from migrator.wiring.stores import SqlSide, StoreSide
 
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
@@ -98,6 +93,8 @@ class App:
     @property
     def selection(self) -> Selection:
         """Which rows are to be migrated now."""
+        from migrator.engine.claiming import Selection
+
         given = self.settings.handover
         return Selection(cutoff=given.cutoff, horizon=given.horizon)
 
@@ -128,17 +125,24 @@ class App:
     @cached_property
     def engine(self) -> Engine:
         """The ledger's database; a SQL store's tables are in it, too."""
+        from migrator.database.engine import open_engine
+
         store = self.settings.store
         return open_engine(required_secret(store.url, key="store.url", option="--store-url"))
 
     @cached_property
     def tables(self) -> LedgerTables:
         """The ledger's tables, whether they exist or not."""
+        from migrator.ledger.names import names_for
+        from migrator.ledger.tables import build_tables
+
         return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
 
     @cached_property
     def side(self) -> StoreSide:
         """All that the kind of legacy store brings."""
+        from migrator.wiring.stores import Ground, open_side
+
         ground = Ground(
             settings=self.settings,
             engine=self.engine,
@@ -154,6 +158,8 @@ class App:
         Raises:
             PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
         """
+        from migrator.wiring.stores import SqlSide
+
         if isinstance(self.side, SqlSide):
             return self.side
         raise PreflightRefused(
@@ -173,11 +179,15 @@ class App:
     @cached_property
     def ledger_facts(self) -> SqlLedgerFacts:
         """What checks ask the ledger."""
+        from migrator.ledger.facts import SqlLedgerFacts
+
         return SqlLedgerFacts(self.engine, self.tables)
 
     @cached_property
     def hand_overs(self) -> SqlHandOvers:
         """Where timeouts were handed over to."""
+        from migrator.ledger.hand_overs import SqlHandOvers
+
         renamed = self.settings.handover.destination_map
         return SqlHandOvers(self.engine, self.tables, renamed)
 
@@ -188,26 +198,36 @@ class App:
         Raises:
             LedgerMissing, LedgerCloned: The ledger cannot be used.
         """
+        from migrator.ledger.identity import check_identity
+
         return check_identity(self.engine, self.tables)
 
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes."""
+        from migrator.ledger.leases import SqlLeases
+
         return SqlLeases(self.engine, self.tables, self.ledger_id)
 
     @cached_property
     def batches(self) -> SqlBatches:
         """The batches."""
+        from migrator.ledger.batches import SqlBatches
+
         return SqlBatches(self.engine, self.tables)
 
     @cached_property
     def runs(self) -> SqlRuns:
         """Runs and the audit trail."""
+        from migrator.ledger.runs import SqlRuns
+
         return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
 
     @cached_property
     def clock(self) -> DatabaseClock:
         """The database's time."""
+        from migrator.ledger.clock import DatabaseClock
+
         return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
@@ -219,6 +239,9 @@ class App:
         Raises:
             ConfigError: The address is missing or wrong.
         """
+        from migrator.broker.addresses import parse_address
+        from migrator.broker.connection import ConnectionSettings, TlsFiles
+
         given = self.settings.broker
         url = required_secret(given.url, key="broker.url", option="--broker-url")
         tls = given.tls
@@ -239,12 +262,16 @@ class App:
         url = self.settings.broker.management_url
         if url is None:
             return None
+        from migrator.broker.management import ManagementApi, management_settings
+
         address, tls = self.connection.address, self.connection.tls
         return ManagementApi(management_settings(address, url.get_secret_value(), tls))
 
     @cached_property
     def broker_facts(self) -> RabbitFacts:
         """What checks ask the broker."""
+        from migrator.broker.facts import RabbitFacts
+
         return RabbitFacts(self.connection, self.management)
 
     # ── for people ──────────────────────────────────────────────────────────────────────────
@@ -252,21 +279,29 @@ class App:
     @cached_property
     def books(self) -> SqlBooks:
         """Progress, lanes and history."""
+        from migrator.ledger.books import SqlBooks
+
         return SqlBooks(self.engine, self.tables)
 
     @cached_property
     def quarantine(self) -> SqlQuarantine:
         """Rows kept aside with a reason."""
+        from migrator.ledger.quarantine import SqlQuarantine
+
         return SqlQuarantine(self.engine, self.tables)
 
     @cached_property
     def upkeep(self) -> SqlUpkeep:
         """What only an operator may change."""
+        from migrator.ledger.upkeep import SqlUpkeep
+
         return SqlUpkeep(self.engine, self.tables)
 
     @property
     def own_queues(self) -> Sequence[str]:
         """Our queues of the lanes this process may use, whether they exist or not."""
+        from migrator.broker.names import receipts_queue, staging_name
+
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
         staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
         return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
@@ -274,6 +309,8 @@ class App:
     @cached_property
     def destinations(self) -> RabbitDestinations:
         """Binds destinations, or says why not."""
+        from migrator.broker.destinations import DestinationRules, RabbitDestinations
+
         given = self.settings.broker
         rules = DestinationRules(
             version=given.delays,
@@ -293,6 +330,8 @@ class App:
         is_held: Callable[[EndpointName], bool],
     ) -> Claimer:
         """Return a claimer of its own for one lane; see ``Claimer`` for what it asks."""
+        from migrator.engine.claiming import Claimer
+
         return Claimer(
             claims=self.claims,
             clock=self.clock,
@@ -306,6 +345,8 @@ class App:
 
     def new_preparer(self) -> Preparer:
         """Return a preparer of its own for one lane."""
+        from migrator.engine.handover.prepare import Preparer
+
         return Preparer(
             batches=self.batches,
             destinations=self.destinations,
@@ -315,6 +356,9 @@ class App:
 
     def open_link(self, lease: Lease, beat: Callable[[], None]) -> Link:
         """Connect to the broker for the lane of *lease*; see ``broker.link.open_link``."""
+        from migrator.broker.link import LinkSettings, open_link
+        from migrator.broker.publisher import WindowLimits
+
         given = self.settings.handover
         settings = LinkSettings(
             connection=self.connection,
@@ -332,6 +376,8 @@ class App:
 
     def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
         """Return the staged hand-over of one lane over one link."""
+        from migrator.engine.handover.staged import StagedHandOver
+
         return StagedHandOver(
             batches=self.batches,
             clock=self.clock,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from migrator.broker.names import staging_name
-from migrator.broker.scan import RabbitLevels, delivery_limit
-from migrator.broker.server import find_queues
-from migrator.broker.wire import Pump, Wire
 from migrator.domain.timeouts import Lane
 from migrator.ports.recall import Recalls
 from migrator.wiring.app import App
+
+if TYPE_CHECKING:  # most verbs only ask what could be recalled
+    from migrator.broker.scan import RabbitLevels
 
 
 class RecallWiring:
@@ -33,6 +33,9 @@ class RecallWiring:
         Raises:
             TargetUnavailable, AccessRefused: As connections do.
         """
+        from migrator.broker.scan import RabbitLevels, delivery_limit
+        from migrator.broker.wire import Pump, Wire
+
         app, version = self._app, self._app.plan.delays
         limit = delivery_limit(app.connection, app.management, version)
         pump = Pump()
@@ -49,6 +52,9 @@ class RecallWiring:
         was staged and never committed stays where it is until its lane has an owner again; it is
         what the broker counts as ready at once, while the management API's count lags.
         """
+        from migrator.broker.names import staging_name
+        from migrator.broker.server import find_queues
+
         app = self._app
         if app.management is None:
             return None

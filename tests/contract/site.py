@@ -23,12 +23,13 @@ from migrator.ledger.books import SqlBooks
 from migrator.ledger.dispatching import SqlDispatching
 from migrator.ledger.identity import adopt, check_identity
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.migrations import current, upgrade
+from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.upkeep import SqlUpkeep
+from migrator.ledger.version import current
 from migrator.ports import Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.intake import SqlIntake

@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateSchema
@@ -19,9 +20,10 @@ from sqlalchemy.schema import CreateSchema
 from migrator.database.engine import open_engine, writing
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.identity import check_identity
-from migrator.ledger.migrations import _config, check_head, current, head, sql, upgrade
+from migrator.ledger.migrations import _config, sql, upgrade
 from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.version import check_head, current, head, script_location
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])
@@ -256,3 +258,8 @@ def test_two_lanes_never_serve_one_source(engine: Engine) -> None:
         connection.execute(insert(tables.lease).values(name="lane.1000", **values))
     with pytest.raises(IntegrityError), writing(engine) as connection:
         connection.execute(insert(tables.lease).values(name="lane.1001", **values))
+
+
+def test_the_newest_script_is_the_head_of_all() -> None:
+    """``head`` goes by the names of the files; Alembic reads in them who follows whom."""
+    assert head() == ScriptDirectory(str(script_location())).get_current_head()

@@ -53,6 +53,7 @@ def test_the_known_line_is_the_first_of_the_help(verb: Verb) -> None:
         (["--version"], SETTINGS | OTHERS),
         (["--help"], SETTINGS | OTHERS),
         (["config", "show", "--json"], OTHERS),
+        (["status", "--json"], OTHERS - DATABASE),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -60,6 +61,36 @@ def test_a_verb_imports_nothing_that_only_others_need(
     tmp_path: Path, arguments: list[str], without: set[str]
 ) -> None:
     """What is imported is waited for, each time the program is called."""
+    if "status" in arguments:
+        imported(tmp_path, "db", "upgrade")
     found = imported(tmp_path, *arguments)
     assert "migrator" in found
     assert found & without == set()
+
+
+def test_a_daemon_imports_nothing_after_its_start() -> None:
+    """An upgrade may replace its files under it; what was imported then would not fit the rest."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+_LATE = """
+import ast, pathlib, sys
+import migrator.cli.run
+
+at_start = sys.modules["migrator.wiring.telemetry"].__file__  # imports if it is wanted, before all
+
+def wanted(node):
+    if isinstance(node, ast.ImportFrom):
+        return [node.module]
+    return [each.name for each in node.names] if isinstance(node, ast.Import) else []
+
+ours = [m.__file__ for n, m in sorted(sys.modules.items()) if n.partition(".")[0] == "migrator"]
+assert len(ours) > 100
+for file in set(ours) - {at_start}:
+    for node in ast.walk(ast.parse(pathlib.Path(file).read_text(encoding="utf-8"))):
+        print(*(name for name in wanted(node) if name not in sys.modules))
+"""

@@ -1,0 +1,68 @@
+"""Which version the ledger has, and which one this program needs.
+
+Every verb that works with the ledger asks this first. Alembic, which only an upgrade needs, would
+take longer to import than the question takes. The scripts are in ``alembic/`` of a source
+checkout, which a wheel carries as ``migrator/_alembic``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import ColumnClause, Engine, column, inspect, select, table
+
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.errors import LedgerError, LedgerMissing
+from migrator.ledger.tables import LedgerTables
+
+VERSION_TABLE: Final = "alembic_version"
+"""Where Alembic writes it; the ledger's prefix or schema comes before it."""
+_REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator db sql` prints"
+
+
+def current(engine: Engine, tables: LedgerTables) -> str | None:
+    """Return the version the ledger has; None when there is no ledger."""
+    name, schema = tables.names.table(VERSION_TABLE), tables.names.schema
+    doing = "reading the ledger's version"
+    with translating(LedgerError, doing=doing), reading(engine) as connection:
+        if not inspect(connection).has_table(name, schema=schema):
+            return None
+        version: ColumnClause[str] = column("version_num")
+        asked = select(version).select_from(table(name, schema=schema))
+        return connection.scalars(asked).one_or_none()
+
+
+def head() -> str:
+    """Return the version this program needs: scripts are named after theirs, and it rises."""
+    found = [path.name.partition("_")[0] for path in script_location().glob("versions/[0-9]*_*.py")]
+    if not found:
+        raise LedgerError(f"there are no migration scripts in {script_location()}")
+    return max(found)
+
+
+def check_head(engine: Engine, tables: LedgerTables) -> None:
+    """Return when the ledger has exactly the version this program needs.
+
+    Raises:
+        LedgerMissing: No ledger or another version; says what to do. Nothing was changed.
+    """
+    found, needed = current(engine, tables), head()
+    if found is None:
+        raise LedgerMissing(f"this database has no ledger yet: {_REMEDY}")
+    if found == needed:
+        return
+    if found > needed:
+        raise LedgerMissing(
+            f"the ledger has version {found}, this program only knows {needed}: install the "
+            "release that upgraded it, or a newer one"
+        )
+    raise LedgerMissing(f"the ledger has version {found}, this program needs {needed}: {_REMEDY}")
+
+
+def script_location() -> Path:
+    """Return the folder with the migration scripts, of a wheel or of a source checkout."""
+    package = Path(__file__).resolve().parents[1]
+    shipped = package / "_alembic"
+    return shipped if shipped.is_dir() else package.parent / "alembic"

@@ -1,0 +1,40 @@
+"""Every part that ``wiring`` imports when it is asked for it, imported at once.
+
+A daemon lives for months, and its files may be replaced by an upgrade meanwhile. A module that is
+imported only then would be of another version than those that call it. A test finds what is
+missing here.
+"""
+
+from __future__ import annotations
+
+from migrator.broker import facts as broker_facts
+from migrator.broker import link, management, scan
+from migrator.ledger import (
+    batches,
+    books,
+    clock,
+    facts,
+    hand_overs,
+    identity,
+    quarantine,
+    runs,
+    upkeep,
+)
+from migrator.wiring import stores
+
+__all__ = [
+    "batches",
+    "books",
+    "broker_facts",
+    "clock",
+    "facts",
+    "hand_overs",
+    "identity",
+    "link",
+    "management",
+    "quarantine",
+    "runs",
+    "scan",
+    "stores",
+    "upkeep",
+]
