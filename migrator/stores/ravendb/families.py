@@ -1,0 +1,311 @@
+"""The two families of RavenDB's HTTP interface, as values: what to send, what an answer means.
+
+Nothing here sends anything. Source: reference ``legacy-stores.md`` 3.3; RavenDB's documentation
+of the REST interface (3.5, 4.2), and its server's sources where those leave a question open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+MUST_BE_NEW: Final = ""
+"""As an expected version: the document must not exist."""
+LONGEST_QUERY: Final = 1700
+"""Characters of a query: with host and database, a URL stays below 2000, as much as some take."""
+_FILLER_ID: Final = "migrator/-"
+"""Asked for beside a single id, so that its absence is told as null and never as a 404."""
+_IDS_PER_POST: Final = 128
+_EMPTY_ETAG: Final = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request to a database."""
+
+    method: str
+    path: str
+    """Below ``/databases/<name>``, starting with a slash."""
+    query: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    """Sent as JSON; None: no body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawDocument:
+    """A document as the server tells it."""
+
+    id: str
+    version: str
+    """ETag or change vector."""
+    collection: str
+    content: Mapping[str, Any]
+    """Without metadata."""
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """Store a document."""
+
+    id: str
+    content: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    expected: str | None
+    """The version it must have; ``MUST_BE_NEW``; None: any, or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Remove a document."""
+
+    id: str
+    expected: str | None
+    """The version it must have; it must exist then. None: any, or none."""
+    collection: str = ""
+
+
+class BadAnswer(ValueError):
+    """An answer has not the form that this family gives it."""
+
+
+class Family(Protocol):
+    """One form of the interface."""
+
+    @property
+    def name(self) -> str:
+        """As in the settings: ``3.5`` or ``4``."""
+        ...
+
+    def page(self, prefix: str, *, after: str | None, size: int) -> Request:
+        """Ask for *size* documents of a prefix in the order of ids, behind *after*."""
+        ...
+
+    def reads(self, ids: Sequence[str]) -> Iterator[Request]:
+        """Ask for documents by id, in as many requests as their length needs."""
+        ...
+
+    def batch(self, commands: Iterable[Put | Remove]) -> Request:
+        """Ask for all *commands* in one transaction; 409 says that a condition did not hold."""
+        ...
+
+    def documents(self, answer: Any) -> list[RawDocument]:
+        """Return the documents of an answer to ``page`` or ``reads``; absent ones are left out.
+
+        Raises:
+            BadAnswer: It is not this family's answer.
+        """
+        ...
+
+    def is_settled(self, document: RawDocument) -> bool:
+        """Return False while another transaction is about to change the document."""
+        ...
+
+    def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what has to be given when the document is stored again."""
+        ...
+
+    def metadata_of(self, collection: str) -> dict[str, Any]:
+        """Return the metadata that puts a new document into *collection*."""
+        ...
+
+
+class Modern:
+    """RavenDB 4 and later."""
+
+    name: Final = "4"
+    _SERVERS_OWN: Final = frozenset(
+        {"@id", "@change-vector", "@etag", "@last-modified", "@flags", "@index-score"}
+    )
+
+    def page(self, prefix: str, *, after: str | None, size: int) -> Request:
+        """See ``Family``."""
+        query = [("startsWith", prefix), ("start", "0"), ("pageSize", str(size))]
+        if after is not None:
+            query.append(("startAfter", after))
+        return Request(method="GET", path="/docs", query=tuple(query))
+
+    def reads(self, ids: Sequence[str]) -> Iterator[Request]:
+        """See ``Family``."""
+        chunk: list[str] = []
+        length = 0
+        for each in ids:
+            added = len("&id=") + len(quote(each, safe=""))
+            if chunk and length + added > LONGEST_QUERY:
+                yield self._read(chunk)
+                chunk, length = [], 0
+            chunk.append(each)
+            length += added
+        if chunk:
+            yield self._read(chunk)
+
+    def _read(self, ids: Sequence[str]) -> Request:
+        asked = ids if len(ids) > 1 else (*ids, _FILLER_ID)
+        return Request(method="GET", path="/docs", query=tuple(("id", each) for each in asked))
+
+    def batch(self, commands: Iterable[Put | Remove]) -> Request:
+        """See ``Family``."""
+        return Request(
+            method="POST",
+            path="/bulk_docs",
+            body={"Commands": [_modern(each) for each in commands]},
+        )
+
+    def documents(self, answer: Any) -> list[RawDocument]:
+        """See ``Family``."""
+        return _raw_documents(_results(answer), version="@change-vector", collection="@collection")
+
+    def is_settled(self, document: RawDocument) -> bool:
+        """See ``Family``: transactions are short here, and nobody sees them from outside."""
+        return True
+
+    def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Family``."""
+        return {key: value for key, value in metadata.items() if key not in self._SERVERS_OWN}
+
+    def metadata_of(self, collection: str) -> dict[str, Any]:
+        """See ``Family``."""
+        return {"@collection": collection}
+
+
+def _modern(command: Put | Remove) -> dict[str, Any]:
+    # null: any version; "": must be new; else: exactly this one, and it must exist
+    if isinstance(command, Remove):
+        return {"Id": command.id, "ChangeVector": command.expected, "Type": "DELETE"}
+    return {
+        "Id": command.id,
+        "ChangeVector": command.expected,
+        "Document": {**command.content, "@metadata": dict(command.metadata)},
+        "Type": "PUT",
+    }
+
+
+class Classic:
+    """RavenDB 3.5; 3.0 has the same requests."""
+
+    name: Final = "3.5"
+    _SERVERS_OWN: Final = frozenset(
+        {
+            "Last-Modified",
+            "Raven-Last-Modified",
+            "Non-Authoritative-Information",
+            "Temp-Index-Score",
+        }
+    )
+    _REFUSED_IN_KEYS: Final = frozenset("()<>@,;:\\/[]?={}\t ")
+    """The server takes no metadata whose name has one of these: it would be no HTTP header."""
+
+    def page(self, prefix: str, *, after: str | None, size: int) -> Request:
+        """See ``Family``."""
+        query = [("startsWith", prefix), ("start", "0"), ("pageSize", str(size))]
+        if after is not None:
+            query.append(("skipAfter", after))
+        return Request(method="GET", path="/docs", query=tuple(query))
+
+    def reads(self, ids: Sequence[str]) -> Iterator[Request]:
+        """See ``Family``."""
+        for start in range(0, len(ids), _IDS_PER_POST):
+            chunk = list(ids[start : start + _IDS_PER_POST])
+            yield Request(method="POST", path="/queries", body=chunk)
+
+    def batch(self, commands: Iterable[Put | Remove]) -> Request:
+        """See ``Family``."""
+        body = [sent for command in commands for sent in self._commands(command)]
+        return Request(method="POST", path="/bulk_docs", body=body)
+
+    def _commands(self, command: Put | Remove) -> Iterator[dict[str, Any]]:
+        if isinstance(command, Put):
+            yield {
+                "Key": command.id,
+                "Method": "PUT",
+                "Document": dict(command.content),
+                "Metadata": dict(command.metadata),
+                **_etag(command.expected),
+            }
+            return
+        if command.expected is not None:
+            # A DELETE of a document that is gone succeeds here, whatever ETag it names; only a
+            # PUT fails then. Its content is never seen: the DELETE is in the same transaction.
+            yield {
+                "Key": command.id,
+                "Method": "PUT",
+                "Document": {},
+                "Metadata": self.metadata_of(command.collection),
+                **_etag(command.expected),
+            }
+        yield {"Key": command.id, "Method": "DELETE"}
+
+    def documents(self, answer: Any) -> list[RawDocument]:
+        """See ``Family``."""
+        results = answer if isinstance(answer, list) else _results(answer)
+        return _raw_documents(results, version="@etag", collection="Raven-Entity-Name")
+
+    def is_settled(self, document: RawDocument) -> bool:
+        """See ``Family``: a distributed transaction shows in the metadata."""
+        told = document.metadata.get("Non-Authoritative-Information")
+        return str(told or "").lower() != "true"
+
+    def kept_metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``Family``."""
+        return {
+            key: value
+            for key, value in metadata.items()
+            if key not in self._SERVERS_OWN and not self._REFUSED_IN_KEYS.intersection(key)
+        }
+
+    def metadata_of(self, collection: str) -> dict[str, Any]:
+        """See ``Family``."""
+        return {"Raven-Entity-Name": collection}
+
+
+def _etag(expected: str | None) -> dict[str, str]:
+    if expected is None:
+        return {}
+    return {"Etag": _EMPTY_ETAG if expected == MUST_BE_NEW else expected}
+
+
+def _results(answer: Any) -> list[Any]:
+    results = answer.get("Results") if isinstance(answer, dict) else None
+    if not isinstance(results, list):
+        raise BadAnswer("no list of results")
+    return results
+
+
+def _raw_documents(results: list[Any], *, version: str, collection: str) -> list[RawDocument]:
+    found = []
+    for item in results:
+        if item is None:
+            continue
+        metadata = item.get("@metadata") if isinstance(item, dict) else None
+        if not isinstance(metadata, dict):
+            raise BadAnswer("a document without metadata")
+        id_, told = metadata.get("@id"), metadata.get(version)
+        if not isinstance(id_, str) or not isinstance(told, str) or not id_ or not told:
+            raise BadAnswer(f"a document without @id or {version}")
+        found.append(
+            RawDocument(
+                id=id_,
+                version=told,
+                collection=str(metadata.get(collection) or ""),
+                content={key: value for key, value in item.items() if key != "@metadata"},
+                metadata=metadata,
+            )
+        )
+    return found
+
+
+def family_of(build: Any) -> Family:
+    """Return the family of a server from its answer to ``/build/version``.
+
+    Raises:
+        BadAnswer: It is older than 3, or cannot be told; says what was found.
+    """
+    version = build.get("ProductVersion") if isinstance(build, dict) else None
+    digits = str(version or "").strip().partition(".")[0]
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 3:
+        raise BadAnswer("no product version")
+    if int(digits) < 3:
+        raise BadAnswer(f"version {str(version)[:20]!a}, older than 3")
+    return Modern() if int(digits) > 3 else Classic()

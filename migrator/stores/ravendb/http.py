@@ -1,0 +1,211 @@
+"""Sends requests to a RavenDB server, bounds what comes back, and says what failures mean.
+
+Rules of this file: nothing of a document, and no part of the URL but host and port, is in a
+message. What may pass (no answer, 408, 429, 5xx) is ``StoreUnavailable``: it may have happened.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from migrator.errors import ConfigError, StoreError, StoreUnavailable
+from migrator.stores.ravendb.families import Request
+
+ANSWER_BYTES: Final = 64 * 2**20
+"""The most of an answer that is held, unpacked; a longer one is asked for in smaller parts."""
+ONE_DOCUMENT_BYTES: Final = 256 * 2**20
+"""The same for a single document, which has no smaller parts."""
+_PASSING: Final = frozenset({408, 425, 429})
+_ERROR_BYTES: Final = 64 * 1024
+_CONFLICT: Final = 409
+
+
+class Conflict(Exception):
+    """A condition of a batch did not hold; nothing of it was done."""
+
+
+class AnswerTooLarge(StoreError):
+    """The answer has more bytes than are held; what was asked for in it may have been done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where the server is, and how it is talked to."""
+
+    url: str
+    """``http(s)://host:port``, without credentials."""
+    database: str
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    request_timeout_s: float = 30.0
+    """For connecting, and for each wait for a part of an answer."""
+
+
+class RavenHttp:
+    """A client of one database; safe to use from several threads."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Connect when first asked.
+
+        Raises:
+            ConfigError: The address or a certificate cannot be used.
+        """
+        self._base, self.host = _base_of(settings.url)
+        self._database = settings.database
+        self._client = httpx.Client(
+            timeout=settings.request_timeout_s,
+            verify=_tls_context(settings) if self._base.startswith("https:") else _no_tls(),
+            headers={"User-Agent": "migrator", "Accept": "application/json"},
+            trust_env=False,  # a proxy from the environment would see every message
+        )
+
+    @property
+    def where(self) -> str:
+        """The server and database, for messages."""
+        return f"RavenDB database {self._database!r} at {self.host}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def build(self) -> Any:
+        """Return what the server says about its version."""
+        url = f"{self._base}/build/version"
+        return self._sent(self._client.build_request("GET", url), ANSWER_BYTES)
+
+    def send(self, request: Request, *, at_most_bytes: int = ANSWER_BYTES) -> Any:
+        """Return the server's answer to *request*, as JSON tells it.
+
+        Raises:
+            Conflict: 409.
+            AnswerTooLarge: It has more than *at_most_bytes*.
+            StoreUnavailable: No answer, or a passing one; a change may have been made or not.
+            StoreError: Refused for good, or no answer of RavenDB.
+        """
+        url = f"{self._base}/databases/{quote(self._database, safe='')}{request.path}"
+        if request.query:
+            url += "?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in request.query)
+        built = self._client.build_request(
+            request.method,
+            url,
+            content=None if request.body is None else _encoded(request.body),
+            headers={} if request.body is None else {"Content-Type": "application/json"},
+        )
+        return self._sent(built, at_most_bytes)
+
+    def _sent(self, request: httpx.Request, at_most_bytes: int) -> Any:
+        try:
+            answer = self._client.send(request, stream=True)
+            try:
+                self._check(answer)
+                return json.loads(_read(answer, at_most_bytes))
+            finally:
+                answer.close()
+        except httpx.HTTPError as exc:
+            raise StoreUnavailable(
+                f"{self.where} cannot be reached: {type(exc).__name__}; "
+                "check store.url, the network and the server"
+            ) from exc
+        except (ValueError, RecursionError) as exc:
+            raise StoreError(f"{self.where}: the answer is not JSON; is it RavenDB?") from exc
+
+    def _check(self, answer: httpx.Response) -> None:
+        status = answer.status_code
+        if status in (200, 201):
+            return
+        said = _kind_of_error(answer)
+        if status == _CONFLICT:
+            raise Conflict
+        if status in _PASSING or status >= 500:
+            raise StoreUnavailable(f"{self.where} answered {status}{said}")
+        if status in (401, 403):
+            raise StoreError(
+                f"{self.where} refused this client ({status}{said}); it needs the certificate of "
+                "store.ravendb.cert_file, with the right to read and write this database"
+            )
+        if status == 404:
+            raise StoreError(f"{self.where} was not found{said}; check store.ravendb.database")
+        raise StoreError(f"{self.where} refused the request ({status}{said})")
+
+
+def _encoded(body: Any) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a character, which only an escape can carry
+        return json.dumps(body, separators=(",", ":")).encode("ascii")
+
+
+def _read(answer: httpx.Response, at_most_bytes: int) -> bytes:
+    read = bytearray()
+    for chunk in answer.iter_bytes():
+        read += chunk
+        if len(read) > at_most_bytes:
+            raise AnswerTooLarge(f"the answer has more than {at_most_bytes} bytes")
+    return bytes(read)
+
+
+def _kind_of_error(answer: httpx.Response) -> str:
+    """Return the name of the server's exception: its text may quote documents."""
+    try:
+        told = json.loads(_read(answer, _ERROR_BYTES))
+    except (ValueError, RecursionError, AnswerTooLarge, httpx.HTTPError):
+        return ""
+    kind = told.get("Type") if isinstance(told, dict) else None
+    name = kind.rpartition(".")[2] if isinstance(kind, str) else ""
+    return f", {name}" if name.isidentifier() and len(name) < 80 else ""
+
+
+def _base_of(url: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as exc:
+        raise ConfigError("store.url has no readable host and port") from exc
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError("store.url has to be http://host:port or https://host:port of RavenDB")
+    if parts.username or parts.password:
+        raise ConfigError(
+            "store.url must not carry a user: RavenDB knows certificates (store.ravendb.cert_file)"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigError("store.url must be RavenDB's address alone, without a query")
+    shown = f"[{host}]" if ":" in host else host
+    shown += f":{port}" if port else ""
+    return f"{parts.scheme}://{shown}{parts.path.rstrip('/')}", shown
+
+
+def _no_tls() -> ssl.SSLContext:
+    """Return a context that trusts nobody: loading what is trusted takes long, for nothing."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _tls_context(settings: ServerSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as exc:
+        raise ConfigError(
+            f"store.ravendb.ca_file {settings.ca_file} cannot be used: {exc}"
+        ) from exc
+    if settings.cert_file is not None:
+        try:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        except OSError as exc:
+            raise ConfigError(
+                f"store.ravendb.cert_file {settings.cert_file} with its key cannot be used: {exc}"
+            ) from exc
+    return context

@@ -1,0 +1,182 @@
+"""Takes documents and puts them back, so that it can be told ever after what was done.
+
+Each change is one batch transaction that also stores a *receipt*: a document named after the
+mark, with the ids that it was done for. Only one batch can ever store a mark's receipt, so
+whatever a lost answer hides, however late a request arrives and whoever repeats it: the receipt
+tells the outcome, and without one nothing was done. Source: docs/adr/0008-two-step-claims.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.ports.documents import Document, Mark
+from migrator.stores.ravendb.documents import collection_of, restored
+from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
+from migrator.stores.ravendb.http import Conflict, RavenHttp
+from migrator.stores.ravendb.reader import RavenReader
+
+COLLECTION: Final = "MigratorReceipts"
+_ROUNDS: Final = 10
+"""How often a batch is tried while others change its documents."""
+_PAUSE_S: Final = 0.05
+"""Before a batch that was refused, though nothing seems to have changed, is sent again."""
+
+Fits = Callable[[TimeoutId, RawDocument | None], bool]
+"""Whether a document, or its absence, still allows what shall be done for the id."""
+
+
+class Receipts:
+    """Changes of one database, each with its receipt."""
+
+    def __init__(self, http: RavenHttp, family: Family, reader: RavenReader) -> None:
+        """Change with *http*; look with *reader*."""
+        self._http = http
+        self._family = family
+        self._reader = reader
+
+    def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
+        """Remove what is unchanged of *documents*; see ``ports.DocumentStore``."""
+        if not documents:
+            return ()
+        versions = {document.id: document.version for document in documents}
+        removals = {
+            document.id: Remove(
+                id=document.id, expected=document.version, collection=collection_of(document)
+            )
+            for document in documents
+        }
+
+        def fits(id_: TimeoutId, found: RawDocument | None) -> bool:
+            return (
+                found is not None
+                and found.version == versions[id_]
+                and self._family.is_settled(found)
+            )
+
+        return self._settled(claim_receipt(mark), MUST_BE_NEW, removals, fits)
+
+    def put_back(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
+        """Store *documents* again where nobody else did; see ``ports.DocumentStore``.
+
+        The receipt is opened first, and closed by the batch that restores. A batch that arrives
+        late finds another receipt, or none, and does nothing: not even when its documents were
+        restored, sent and removed meanwhile, and the receipt is forgotten.
+        """
+        if not documents:
+            return ()
+        receipt = restore_receipt(mark)
+        opened = self._opened(receipt)
+        if (told := ids_in(opened)) is not None:
+            return told
+        puts: dict[TimeoutId, Put | Remove] = {}
+        for document in documents:
+            again = restored(document, self._family)
+            puts[document.id] = Put(
+                id=document.id,
+                content=again.content,
+                metadata=again.metadata,
+                expected=MUST_BE_NEW,
+            )
+        return self._settled(receipt, opened.version, puts, lambda _, found: found is None)
+
+    def forget(self, mark: Mark, ids: Collection[TimeoutId]) -> None:
+        """Remove the receipts of *mark*, once all that they tell of is among *ids*."""
+        receipts = (claim_receipt(mark), restore_receipt(mark))
+        found = list(self._reader.by_id(receipts))
+        done = [each for each in found if set(ids_in(each) or ()) <= set(ids)]
+        if done:
+            try:
+                self._send([Remove(id=each.id, expected=None) for each in done])
+            except Conflict as exc:
+                raise StoreUnavailable(f"{self._http.where}: a receipt is in use") from exc
+
+    def _opened(self, receipt: str) -> RawDocument:
+        found = self._find(receipt)
+        if found is None:
+            with contextlib.suppress(Conflict):  # an earlier request of ours was sooner
+                self._send([self._receipt(receipt, MUST_BE_NEW, None)])
+            found = self._find(receipt)
+        if found is None:
+            raise StoreUnavailable(f"{self._http.where}: the receipt {receipt!r} is not there yet")
+        return found
+
+    def _settled(
+        self,
+        receipt: str,
+        expected: str,
+        commands: Mapping[TimeoutId, Put | Remove],
+        fits: Fits,
+    ) -> Collection[TimeoutId]:
+        """Send *commands* until a receipt tells for which of them it was done; return those.
+
+        Even when none is left the receipt is stored: it stops a request that is still under way.
+        """
+        left = dict(commands)
+        for _ in range(_ROUNDS):
+            ids = tuple(left)
+            try:
+                self._send([*left.values(), self._receipt(receipt, expected, ids)])
+            except Conflict:
+                # Documents first, then the receipt: of what our own earlier request changed in
+                # between, the receipt tells.
+                found = {raw.id.lower(): raw for raw in self._reader.by_id(ids)}
+                told = ids_in(self._find(receipt))
+                if told is not None:
+                    return told
+                left = {
+                    id_: command
+                    for id_, command in left.items()
+                    if fits(id_, found.get(id_.lower()))
+                }
+                if len(left) == len(ids):
+                    time.sleep(_PAUSE_S)
+            else:
+                return ids
+        raise StoreUnavailable(
+            f"{self._http.where}: others kept changing the {len(commands)} timeouts of "
+            f"{receipt!r}; nothing was done"
+        )
+
+    def _receipt(self, receipt: str, expected: str, ids: Sequence[TimeoutId] | None) -> Put:
+        return Put(
+            id=receipt,
+            content={"Ids": None if ids is None else list(ids)},
+            metadata=self._family.metadata_of(COLLECTION),
+            expected=expected,
+        )
+
+    def _find(self, receipt: str) -> RawDocument | None:
+        return next(iter(self._reader.by_id((receipt,))), None)
+
+    def _send(self, commands: Sequence[Put | Remove]) -> None:
+        self._http.send(self._family.batch(commands))
+
+
+def claim_receipt(mark: Mark) -> str:
+    """Return the id of the receipt of a claim."""
+    return f"migrator/claims/{mark}"
+
+
+def restore_receipt(mark: Mark) -> str:
+    """Return the id of the receipt of a restoration."""
+    return f"migrator/restores/{mark}"
+
+
+def ids_in(receipt: RawDocument | None) -> Collection[TimeoutId] | None:
+    """Return what a closed receipt lists; None when there is none, or it is only opened.
+
+    Raises:
+        StoreError: Somebody else wrote it.
+    """
+    told = None if receipt is None else receipt.content.get("Ids")
+    if told is None:
+        return None
+    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+        raise StoreError(f"{receipt.id if receipt else ''!r} is not a receipt of migrator's")
+    return tuple(TimeoutId(each) for each in told)

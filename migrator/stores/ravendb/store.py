@@ -1,0 +1,262 @@
+"""RavenDB as a document store: whose timeouts there are, which are due next, take and put back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import islice
+from typing import Final, Self
+
+from migrator.database.failures import retrying
+from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.errors import StoreError
+from migrator.ports import StoreEndpoint
+from migrator.ports.documents import Candidate, Document, Mark
+from migrator.stores.ravendb.documents import (
+    Timeout,
+    Unreadable,
+    candidate_of,
+    document_of,
+    is_hidden,
+    is_marked,
+    owner_of,
+    timeout_of,
+)
+from migrator.stores.ravendb.families import (
+    BadAnswer,
+    Classic,
+    Family,
+    Modern,
+    RawDocument,
+    family_of,
+)
+from migrator.stores.ravendb.http import RavenHttp, ServerSettings
+from migrator.stores.ravendb.reader import RavenReader
+from migrator.stores.ravendb.receipts import Receipts
+from migrator.stores.ravendb.soonest import Entry, SoonestEntries
+
+NO_OWNER: Final = EndpointName("(no owner)")
+"""How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
+COLLECTIONS: Final = ("TimeoutDatas", "TimeoutData")
+"""By default, and by the older convention that some databases have kept."""
+_VENDOR_STATE: Final = "TimeoutMigrationTool/State"
+_VENDOR_BATCHES: Final = "batch/"
+_FAMILIES: Final[dict[str, Callable[[], Family]]] = {"3.5": Classic, "4": Modern}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RavenOptions:
+    """What an operator may say about where the timeouts are."""
+
+    server: ServerSettings
+    version: str = "auto"
+    """``3.5``, ``4`` (and later), or ``auto``: the server is asked."""
+    collections: Sequence[str] = COLLECTIONS
+    prefixes: Sequence[str] = ()
+    """What ids begin with; empty: each collection's name and a slash."""
+    unowned: str | None = None
+    """The endpoint that documents without an owner belong to; None: nobody may take them."""
+
+
+class RavenStore:
+    """Implements ``ports.DocumentStore``."""
+
+    def __init__(
+        self, options: RavenOptions, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Connect when first asked.
+
+        Raises:
+            ConfigError: The address or a certificate cannot be used.
+        """
+        self._options = options
+        self._monotonic_s = monotonic_s
+        self._http = RavenHttp(options.server)
+        self._prefixes = _disjoint(options.prefixes or [f"{c}/" for c in options.collections])
+        self._collections = frozenset(name.lower() for name in options.collections)
+        self._soonest: dict[str, SoonestEntries] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return whose timeouts there are; see ``ports.DocumentStore``.
+
+        Documents without an owner count for ``store.ravendb.unowned``, else for ``NO_OWNER``.
+        """
+        owners = {self._claimant(owner_of(raw)) for page in self._raw_pages() for raw in page}
+        found = [self._endpoint(owner) for owner in owners if not is_marked(owner)]
+        return sorted(found, key=lambda endpoint: endpoint.name)
+
+    def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
+        """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``."""
+        for page in self._pages(endpoint):
+            yield [candidate_of(timeout) for timeout in page]
+
+    def soonest(
+        self,
+        endpoint: StoreEndpoint,
+        *,
+        due_after: datetime | None,
+        due_until: datetime,
+        at_most: int,
+    ) -> Sequence[Candidate]:
+        """Return what is due next; see ``ports.DocumentStore``, and ``soonest`` beside this file.
+
+        Raises:
+            StoreError: Nobody is said to own these documents.
+        """
+        self._require_owner(endpoint)
+        known = self._soonest_of(endpoint)
+        entries = iter(known.between(due_after, due_until, at_most))
+        found: list[Candidate] = []
+        while len(found) < at_most and (asked := list(islice(entries, at_most - len(found)))):
+            live = {
+                (timeout.due_at, TimeoutId(timeout.raw.id)): timeout
+                for timeout in self._by_id(endpoint, [id_ for _, id_ in asked])
+            }
+            found += (candidate_of(live[entry]) for entry in asked if entry in live)
+            known.drop([entry[1] for entry in asked if entry not in live])
+        return found
+
+    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
+        """Return what is still there of *ids*; see ``ports.DocumentStore``."""
+        return [document_of(timeout) for timeout in self._by_id(endpoint, ids)]
+
+    def take(
+        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+    ) -> Collection[TimeoutId]:
+        """Remove what is unchanged; see ``ports.DocumentStore``."""
+        self._require_owner(endpoint)
+        taken = self._receipts.take(mark, documents)
+        self._soonest_of(endpoint).drop(taken)
+        return taken
+
+    def put_back(
+        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+    ) -> Collection[TimeoutId]:
+        """Store documents again; see ``ports.DocumentStore``."""
+        restored = self._receipts.put_back(mark, documents)
+        self._soonest_of(endpoint).forget()
+        return restored
+
+    def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
+        """Remove the evidence; see ``ports.DocumentStore``."""
+        self._receipts.forget(mark, ids)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what a run of the vendor's tool left; see ``ports.DocumentStore``.
+
+        Looks at every document: hidden ones may be left although the tool's own are gone.
+        """
+        found = [
+            f"document {each.id}: a run of the vendor's tool for endpoint "
+            f"{str(each.content.get('Endpoint'))[:200]!r} is open"
+            for each in self._reader.by_id((_VENDOR_STATE,))
+        ]
+        batches = sum(len(page) for page in self._reader.pages(_VENDOR_BATCHES))
+        if batches:
+            found.append(f"{batches} documents {_VENDOR_BATCHES}…: batches of the vendor's tool")
+        hidden = sum(is_hidden(owner_of(raw)) for page in self._raw_pages() for raw in page)
+        if hidden:
+            found.append(f"{hidden} timeouts are hidden by the vendor's tool")
+        return found
+
+    # ── whose is it ─────────────────────────────────────────────────────────────────────────
+
+    def _claimant(self, owner: str) -> str:
+        return owner or self._options.unowned or ""
+
+    def _endpoint(self, owner: str) -> StoreEndpoint:
+        return StoreEndpoint(
+            name=EndpointName(owner) if owner else NO_OWNER,
+            source=f"{self._options.server.database}:{owner}",
+        )
+
+    def _owner(self, endpoint: StoreEndpoint) -> str:
+        database, _, owner = endpoint.source.partition(":")
+        if database != self._options.server.database:
+            raise StoreError(f"{endpoint.source!r} is in another database than {self._http.where}")
+        return owner
+
+    def _require_owner(self, endpoint: StoreEndpoint) -> None:
+        if not self._owner(endpoint):
+            raise StoreError(
+                f"{self._http.where} has timeouts that name no owner, which any timeout manager "
+                "would send; set store.ravendb.unowned to the endpoint that they belong to"
+            )
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────
+
+    def _soonest_of(self, endpoint: StoreEndpoint) -> SoonestEntries:
+        def listing() -> Iterator[Sequence[Entry]]:
+            for page in self._pages(endpoint):
+                yield [(timeout.due_at, TimeoutId(timeout.raw.id)) for timeout in page]
+
+        return self._soonest.setdefault(endpoint.source, SoonestEntries(listing, self._monotonic_s))
+
+    def _raw_pages(self) -> Iterator[Sequence[RawDocument]]:
+        for prefix in self._prefixes:
+            for page in self._reader.pages(prefix):
+                yield [raw for raw in page if raw.collection.lower() in self._collections]
+
+    def _pages(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Timeout]]:
+        owner = self._owner(endpoint)
+        for page in self._raw_pages():
+            yield [timeout for raw in page if (timeout := self._live(raw, owner)) is not None]
+
+    def _by_id(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Timeout]:
+        owner = self._owner(endpoint)
+        for raw in self._reader.by_id(ids):
+            if (timeout := self._live(raw, owner)) is not None:
+                yield timeout
+
+    def _live(self, raw: RawDocument, owner: str) -> Timeout | None:
+        stored = owner_of(raw)
+        if is_marked(stored) or self._claimant(stored) != owner or not self._family.is_settled(raw):
+            return None
+        try:
+            return timeout_of(raw)
+        except Unreadable:
+            return None
+
+    # ── made when first asked for ───────────────────────────────────────────────────────────
+
+    @cached_property
+    def _family(self) -> Family:
+        if (make := _FAMILIES.get(self._options.version)) is not None:
+            return make()
+        try:
+            return family_of(retrying(self._http.build))
+        except BadAnswer as exc:
+            raise StoreError(
+                f"{self._http.where}: the server's version cannot be told ({exc}); "
+                "set store.ravendb.version"
+            ) from exc
+
+    @cached_property
+    def _reader(self) -> RavenReader:
+        return RavenReader(self._http, self._family)
+
+    @cached_property
+    def _receipts(self) -> Receipts:
+        return Receipts(self._http, self._family, self._reader)
+
+
+def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:
+    """Return *prefixes* without those that another one covers: nothing shall be listed twice."""
+    kept: list[str] = []
+    for prefix in sorted(prefixes, key=str.lower):
+        if not kept or not prefix.lower().startswith(kept[-1].lower()):
+            kept.append(prefix)
+    return kept

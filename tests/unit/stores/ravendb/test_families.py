@@ -1,0 +1,216 @@
+"""Both families' requests, compared with the reference's table, and answers that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from migrator.stores.ravendb.families import (
+    LONGEST_QUERY,
+    MUST_BE_NEW,
+    BadAnswer,
+    Classic,
+    Family,
+    Modern,
+    Put,
+    Remove,
+    Request,
+    family_of,
+)
+
+ETAG = "01000000-0000-0009-0000-00000000002A"
+VECTOR = "A:812-abcDEF123"
+
+
+def page(prefix: str, behind: str) -> Request:
+    """Return a page's request as the reference has it."""
+    query = (
+        ("startsWith", prefix), ("start", "0"), ("pageSize", "7"), (behind, f"{prefix}33"),
+    )  # fmt: skip
+    return Request(method="GET", path="/docs", query=query)
+
+
+def batch(body: Any) -> Request:
+    """Return a batch's request."""
+    return Request(method="POST", path="/bulk_docs", body=body)
+
+
+PUT_NEW = Put(id="T/1", content={"a": 1}, metadata={"m": "x"}, expected=MUST_BE_NEW)
+PUT_ANY = Put(id="T/1", content={}, metadata={}, expected=None)
+
+REQUESTS: dict[str, tuple[Request, Request]] = {
+    "3.5 page": (
+        Classic().page("TimeoutDatas/", after="TimeoutDatas/33", size=7),
+        page("TimeoutDatas/", "skipAfter"),
+    ),
+    "4 page": (
+        Modern().page("TimeoutDatas/", after="TimeoutDatas/33", size=7),
+        page("TimeoutDatas/", "startAfter"),
+    ),
+    "3.5 read": (
+        next(Classic().reads(["T/1", "T/2"])),
+        Request(method="POST", path="/queries", body=["T/1", "T/2"]),
+    ),
+    "4 read": (
+        next(Modern().reads(["T/1", "T/2"])),
+        Request(method="GET", path="/docs", query=(("id", "T/1"), ("id", "T/2"))),
+    ),
+    "4 read of one": (
+        next(Modern().reads(["T/1"])),
+        Request(method="GET", path="/docs", query=(("id", "T/1"), ("id", "migrator/-"))),
+    ),
+    "3.5 put new": (
+        Classic().batch([PUT_NEW]),
+        batch(
+            [
+                {
+                    "Key": "T/1",
+                    "Method": "PUT",
+                    "Document": {"a": 1},
+                    "Metadata": {"m": "x"},
+                    "Etag": "00000000-0000-0000-0000-000000000000",
+                }
+            ]
+        ),
+    ),
+    "3.5 put any": (
+        Classic().batch([PUT_ANY]),
+        batch([{"Key": "T/1", "Method": "PUT", "Document": {}, "Metadata": {}}]),
+    ),
+    "3.5 remove": (
+        Classic().batch([Remove(id="T/1", expected=ETAG, collection="TimeoutDatas")]),
+        batch(
+            [
+                {
+                    "Key": "T/1",
+                    "Method": "PUT",
+                    "Document": {},
+                    "Metadata": {"Raven-Entity-Name": "TimeoutDatas"},
+                    "Etag": ETAG,
+                },
+                {"Key": "T/1", "Method": "DELETE"},
+            ]
+        ),
+    ),
+    "3.5 remove any": (
+        Classic().batch([Remove(id="T/1", expected=None)]),
+        batch([{"Key": "T/1", "Method": "DELETE"}]),
+    ),
+    "4 put new": (
+        Modern().batch([PUT_NEW]),
+        batch(
+            {
+                "Commands": [
+                    {
+                        "Id": "T/1",
+                        "ChangeVector": "",
+                        "Document": {"a": 1, "@metadata": {"m": "x"}},
+                        "Type": "PUT",
+                    }
+                ]
+            }
+        ),
+    ),
+    "4 remove": (
+        Modern().batch([Remove(id="T/1", expected=VECTOR), Remove(id="T/2", expected=None)]),
+        batch(
+            {
+                "Commands": [
+                    {"Id": "T/1", "ChangeVector": VECTOR, "Type": "DELETE"},
+                    {"Id": "T/2", "ChangeVector": None, "Type": "DELETE"},
+                ]
+            }
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_as_the_reference_has_it(name: str) -> None:
+    """Each request has exactly the fields of the table in section 3.3."""
+    built, documented = REQUESTS[name]
+    assert built == documented
+
+
+def test_reads_of_many_ids_keep_the_url_short() -> None:
+    """Every id is asked for once, and no query is longer than servers and proxies take."""
+    ids = [f"TimeoutDatas/{n}-A ü" for n in range(500)]
+    requests = list(Modern().reads(ids))
+    asked = [value for request in requests for _, value in request.query if value in set(ids)]
+    assert asked == ids
+    assert all(len(urlencode(request.query)) < LONGEST_QUERY for request in requests)
+    assert len(list(Classic().reads(ids))) == 4
+
+
+ANSWERS: dict[str, tuple[Family, Any, tuple[Any, ...]]] = {
+    "3.5 page": (
+        Classic(),
+        [{"Time": "t", "@metadata": {"Raven-Entity-Name": "C", "@id": "T/33", "@etag": ETAG}}],
+        ("T/33", ETAG, "C", {"Time": "t"}),
+    ),
+    "3.5 read": (
+        Classic(),
+        {"Results": [None, {"@metadata": {"@id": "T/3", "@etag": ETAG}}], "Includes": []},
+        ("T/3", ETAG, "", {}),
+    ),
+    "4": (
+        Modern(),
+        {"Results": [{"a": 1, "@metadata": {"@collection": "C", "@id": "T/34-A",
+                      "@change-vector": VECTOR}}, None]},
+        ("T/34-A", VECTOR, "C", {"a": 1}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_tells_id_version_collection_and_content(name: str) -> None:
+    """Absent documents are null in an answer, and left out."""
+    family, answer, expected = ANSWERS[name]
+    (found,) = family.documents(answer)
+    assert (found.id, found.version, found.collection, found.content) == expected
+
+
+@pytest.mark.parametrize("family", [Classic(), Modern()], ids=["3.5", "4"])
+@pytest.mark.parametrize(
+    "answer",
+    [None, 1, "x", {}, {"Results": None}, {"Results": [1]}, {"Results": [{}]},
+     {"Results": [{"@metadata": {"@id": "T/1"}}]},
+     {"Results": [{"@metadata": {"@id": 7, "@etag": ETAG, "@change-vector": VECTOR}}]}],
+)  # fmt: skip
+def test_what_is_no_answer_is_never_taken_for_an_empty_one(family: Family, answer: Any) -> None:
+    """A strange answer is an error: an empty list would say that nothing is stored."""
+    with pytest.raises(BadAnswer):
+        family.documents(answer)
+
+
+@pytest.mark.parametrize(
+    ("version", "family"),
+    [("3.5.9 / 5f2e3a /", "3.5"), ("3.0", "3.5"), ("4.2", "4"), ("5.4.112", "4"), ("7.1", "4")],
+)
+def test_the_family_is_told_by_the_product_version(version: str, family: str) -> None:
+    """All from 4 on speak alike."""
+    assert family_of({"ProductVersion": version, "BuildVersion": 1}).name == family
+
+
+@pytest.mark.parametrize("build", [None, [], {}, {"ProductVersion": "2.5"}])
+def test_an_unknown_version_is_no_guess(build: Any) -> None:
+    """Older servers, and what is no RavenDB, are refused."""
+    with pytest.raises(BadAnswer):
+        family_of(build)
+
+
+def test_metadata_is_kept_but_for_what_the_server_writes_itself() -> None:
+    """The collection, the type and NServiceBus' schema version come back with the document."""
+    kept = {"Raven-Clr-Type": "N.TimeoutData, N", "NServiceBus-X-SchemaVersion": "1.0.0"}
+    own_4 = {"@id": "T/1", "@change-vector": "A:1", "@last-modified": "x"}
+    assert Modern().kept_metadata({**kept, "@collection": "C", **own_4}) == {
+        **kept,
+        "@collection": "C",
+    }
+    own_3 = {"@id": "T/1", "@etag": "e", "Last-Modified": "x", "Raven-Last-Modified": "x"}
+    assert Classic().kept_metadata({**kept, "Raven-Entity-Name": "C", **own_3}) == {
+        **kept,
+        "Raven-Entity-Name": "C",
+    }
