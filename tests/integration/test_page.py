@@ -17,7 +17,7 @@ from migrator.domain.control import Pause, Resume, Retry
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.web import app as web_app
 from migrator.web.metrics import Instruments
-from migrator.web.page import routes, session
+from migrator.web.page import entrance, routes, session
 from migrator.web.serving import WebPlan, serve
 from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.support.panel import MemoryPanel
@@ -166,14 +166,14 @@ def test_a_wrong_token_is_refused_and_not_many_times(
     wrong = visitor.log_in("correct horse batter")
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
     assert "This is not the token." in text_of(wrong)
-    for _ in range(routes.WRONG_TOKENS - 1):
+    for _ in range(entrance.WRONG_TOKENS - 1):
         assert visitor.log_in("another secret thing").status_code == 401
     late = visitor.log_in()
     assert late.status_code == 429
-    assert 0 < int(late.headers["retry-after"]) <= routes.WRONG_SPAN_S
+    assert 0 < int(late.headers["retry-after"]) <= entrance.WRONG_SPAN_S
     assert "<form" not in visitor.get("/").text
     lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
-    assert lines.count("web_login_refused") == routes.WRONG_TOKENS
+    assert lines.count("web_login_refused") == entrance.WRONG_TOKENS
     assert TOKEN not in lines
     assert "another secret thing" not in lines
 
