@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from migrator.database.types import UtcDateTime
+from migrator.database.types import BYTES, LONG_TEXT, UtcDateTime, key_text
 
 revision = "0001"
 down_revision = None
@@ -14,6 +14,7 @@ depends_on = None
 
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _OPEN = sa.text("state IS NULL OR state IN ('quarantined', 'dispatched')")
+_STORE_ID_CHARS = 500
 _HAS_STATE = sa.text("state IS NOT NULL")
 _BATCH_TIMES = (
     "claimed_at",
@@ -43,7 +44,11 @@ def downgrade() -> None:
 
 
 def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
-    return sa.Column(name, sa.Text, nullable=nullable)
+    return sa.Column(name, LONG_TEXT, nullable=nullable)
+
+
+def _key(name: str, *, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, key_text(), nullable=nullable)
 
 
 def _time(name: str, *, nullable: bool = True) -> sa.Column[Any]:
@@ -67,17 +72,17 @@ def _create_ledger_and_run() -> None:
     _create(
         "ledger",
         sa.Column("id", sa.String(40), primary_key=True),
-        _text("identity"),
+        _key("identity"),
         _time("created_at", nullable=False),
     )
     _create(
         "run",
         sa.Column("id", _ID, primary_key=True),
-        _text("endpoint"),
-        _text("source"),
+        _key("endpoint"),
+        _key("source"),
         _text("options"),
-        _text("tool_version"),
-        _text("status"),
+        _key("tool_version"),
+        _key("status"),
         _time("begun_at", nullable=False),
         _time("ended_at"),
     )
@@ -90,17 +95,17 @@ def _create_batch() -> None:
         "batch",
         sa.Column("id", _ID, primary_key=True),
         sa.Column("run_id", _ID, sa.ForeignKey(run), nullable=False),
-        _text("endpoint"),
-        _text("source"),
+        _key("endpoint"),
+        _key("source"),
         sa.Column("lane", sa.Integer, nullable=False),
-        _text("mode"),
-        _text("state"),
+        _key("mode"),
+        _key("state"),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("size", sa.Integer, nullable=False),
         sa.Column("body_bytes", sa.BigInteger, nullable=False),
         _time("first_due"),
         _time("last_due"),
-        _text("owner", nullable=True),
+        _key("owner", nullable=True),
         sa.Column("lease_token", sa.BigInteger, nullable=False),
         *(_time(name) for name in _BATCH_TIMES),
     )
@@ -112,34 +117,46 @@ def _create_timeout() -> None:
     _create(
         "timeout",
         sa.Column("id", _ID, primary_key=True),
-        _text("source"),
-        _text("endpoint"),
-        _text("store_id"),
+        _key("source"),
+        _key("endpoint"),
+        sa.Column("store_id", key_text(_STORE_ID_CHARS), nullable=False),
         sa.Column("batch_id", _ID, nullable=False),
         sa.Column("row_index", sa.Integer, nullable=False),
         _text("destination", nullable=True),
         _text("saga_id", nullable=True),
         _time("due", nullable=False),
-        sa.Column("body", sa.LargeBinary, nullable=True),
+        sa.Column("body", BYTES, nullable=True),
         _text("headers", nullable=True),
         _text("persistence_version", nullable=True),
-        _text("content_hash"),
-        _text("state", nullable=True),
-        _text("reason", nullable=True),
+        _key("content_hash"),
+        _key("state", nullable=True),
+        _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
+        *([_open_store_id()] if _is_mysql() else ()),
     )
+    key = "open_store_id" if _is_mysql() else "store_id"
     where = {"postgresql_where": _OPEN, "sqlite_where": _OPEN}
-    _index("timeout", "timeout_open", ["source", "store_id"], unique=True, **where)
+    _index("timeout", "timeout_open", ["source", key], unique=True, **where)
     _index("timeout", "timeout_batch", ["batch_id", "row_index"])
     where = {"postgresql_where": _HAS_STATE, "sqlite_where": _HAS_STATE}
     _index("timeout", "timeout_state", ["state", "id"], **where)
+
+
+def _open_store_id() -> sa.Column[Any]:
+    """Return what stands in for an index over open rows: a unique one leaves NULL out."""
+    open_only = sa.Computed(f"case when {_OPEN} then store_id end", persisted=True)
+    return sa.Column("open_store_id", key_text(_STORE_ID_CHARS), open_only)
+
+
+def _is_mysql() -> bool:
+    return op.get_context().dialect.name == "mysql"
 
 
 def _create_lease_and_event() -> None:
     _create(
         "lease",
         sa.Column("name", sa.String(100), primary_key=True),
-        _text("owner", nullable=True),
+        _key("owner", nullable=True),
         sa.Column("token", sa.BigInteger, nullable=False),
         _time("until", nullable=False),
         _text("doing", nullable=True),
@@ -149,26 +166,31 @@ def _create_lease_and_event() -> None:
         "event",
         sa.Column("id", _ID, primary_key=True),
         _time("at", nullable=False),
-        _text("kind"),
+        _key("kind"),
         sa.Column("batch_id", _ID, nullable=True),
-        _text("endpoint", nullable=True),
-        _text("actor"),
+        _key("endpoint", nullable=True),
+        _key("actor"),
         _text("detail"),
     )
     _index("event", "event_batch", ["batch_id"])
 
 
 def _create_views() -> None:
+    # there, whoever asks a view needs rights on the tables, and no user may go who has made it
+    create = "CREATE OR REPLACE SQL SECURITY INVOKER VIEW" if _is_mysql() else "CREATE VIEW"
     for view, query in (("timeout_status", _TIMEOUT_STATUS), ("progress", _PROGRESS)):
-        op.execute(_with_names(f"CREATE VIEW {{{view}}} AS {query}"))
+        op.execute(_with_names(f"{create} {{{view}}} AS {query}"))
 
 
 def _with_names(statement: str) -> str:
     names = _names()
-    quote = op.get_context().dialect.identifier_preparer.quote
+    preparer = op.get_context().dialect.identifier_preparer
+    quote = preparer.quote
     nouns = ("batch", "timeout", "timeout_status", "progress")
     schema = f"{quote(names.schema)}." if names.schema else ""
-    return statement.format(**{noun: schema + quote(names.table(noun)) for noun in nouns})
+    found = {noun: schema + quote(names.table(noun)) for noun in nouns}
+    whole = "signed" if _is_mysql() else "bigint"
+    return statement.format(**found, rows=preparer.quote_identifier("rows"), whole=whole)
 
 
 _TIMEOUT_STATUS = """
@@ -179,7 +201,7 @@ SELECT t.id, t.source, t.endpoint, t.store_id, coalesce(t.state, b.state) AS sta
 FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
 """
 _PROGRESS = """
-SELECT endpoint, state, CAST(sum(n) AS bigint) AS "rows"
+SELECT endpoint, state, CAST(sum(n) AS {whole}) AS {rows}
 FROM (
     SELECT endpoint, state, sum(size) AS n FROM {batch} GROUP BY endpoint, state
     UNION ALL

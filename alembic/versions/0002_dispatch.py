@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from migrator.database.types import UtcDateTime
+from migrator.database.types import LONG_TEXT, UtcDateTime, key_text
 
 revision = "0002"
 down_revision = "0001"
@@ -20,15 +20,15 @@ def upgrade() -> None:
     lease = names.table("lease")
     sent_at = sa.Column("dispatched_at", UtcDateTime(), nullable=True)
     op.add_column(names.table("batch"), sent_at, schema=schema)
-    op.add_column(lease, sa.Column("serves", sa.Text, nullable=True), schema=schema)
+    op.add_column(lease, sa.Column("serves", key_text(), nullable=True), schema=schema)
     op.create_index(names.table("lease_serves"), lease, ["serves"], unique=True, schema=schema)
     op.create_table(
         names.table("held_destination"),
-        sa.Column("source", sa.Text, primary_key=True),
-        sa.Column("destination", sa.Text, primary_key=True),
-        sa.Column("endpoint", sa.Text, nullable=False),
-        sa.Column("reason", sa.Text, nullable=False),
-        sa.Column("detail", sa.Text, nullable=False),
+        sa.Column("source", key_text(), primary_key=True),
+        sa.Column("destination", key_text(500), primary_key=True),
+        sa.Column("endpoint", key_text(), nullable=False),
+        sa.Column("reason", key_text(), nullable=False),
+        sa.Column("detail", LONG_TEXT, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("since", UtcDateTime(), nullable=False),
         sa.Column("next_try_at", UtcDateTime(), nullable=False),

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from migrator.database import mysql
 from migrator.domain.timeouts import content_hash
 from migrator.errors import ConfigError
 
@@ -25,13 +26,18 @@ LOCK_TIMEOUT: Final = timedelta(seconds=5)
 STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
 IDLE_IN_TRANSACTION_TIMEOUT: Final = timedelta(seconds=15)
 """A stopped process must not keep the locks of a half-done claim."""
+PATIENCE: Final = mysql.Patience(
+    lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT, idle=IDLE_IN_TRANSACTION_TIMEOUT
+)
 CONNECT_TIMEOUT_S: Final = 10
 CONTENT_HASH: Final = "migrator_content_hash"
 """SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
 BODY_HASH: Final = "migrator_body_hash"
 """SQLite only: the function (body) -> hex SHA-256."""
 _WRITES: Final = "migrator_writes"
-_EXAMPLE: Final = "postgresql+psycopg://user@host/database or sqlite:///file"
+_EXAMPLE: Final = (
+    "postgresql+psycopg://user@host/database, mysql+pymysql://user@host/database or sqlite:///file"
+)
 
 _POSTGRESQL_ARGUMENTS: Final[dict[str, Any]] = {
     # a server-side prepared statement may flip to a generic plan, which does not know how far
@@ -58,7 +64,7 @@ def open_engine(url: str | URL) -> Engine:
         ConfigError: It is no database URL, or none for a database and driver we have.
     """
     try:
-        return _engine(make_url(url))
+        return _engine(mysql.with_driver(make_url(url)))
     except (ArgumentError, NoSuchModuleError) as exc:
         raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
     except ImportError as exc:
@@ -75,7 +81,13 @@ def _engine(parsed: URL) -> Engine:
     arguments: dict[str, Any] = {}
     if parsed.get_backend_name() == "postgresql":
         arguments = {k: v for k, v in _POSTGRESQL_ARGUMENTS.items() if k not in parsed.query}
-    engine = create_engine(parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments)
+    options: dict[str, Any] = {}
+    if parsed.get_backend_name() == "mysql":
+        arguments = mysql.connect_arguments(parsed, CONNECT_TIMEOUT_S)
+        options = {"isolation_level": mysql.ISOLATION}
+    engine = create_engine(
+        parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments, **options
+    )
     _PREPARE[engine.dialect.name](engine)
     return engine
 
@@ -166,5 +178,13 @@ def _ms(span: timedelta) -> int:
     return span // timedelta(milliseconds=1)
 
 
-_PREPARE: Final = {"postgresql": _prepare_postgresql, "sqlite": _prepare_sqlite}
+def _prepare_mysql(engine: Engine) -> None:
+    mysql.prepare(engine, PATIENCE)
+
+
+_PREPARE: Final = {
+    "postgresql": _prepare_postgresql,
+    "mysql": _prepare_mysql,
+    "sqlite": _prepare_sqlite,
+}
 """By kind of database; what is not here is not in this version."""

@@ -10,7 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -31,6 +31,18 @@ _PASSING_STATES: Final = (
 _PASSING_SQLITE: Final = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
+_PASSING_MYSQL: Final = frozenset(
+    {
+        *(1020, 1205, 1213, 1637),  # changed meanwhile, lock timeout, deadlock, out of undo slots
+        *(1021, 1037, 1038, 1041, 1114, 1206),  # out of disk, memory or room for locks
+        *(1040, 1203, 1226),  # out of connections
+        *(1053, 1077, 1078, 1079, 1047, 3032),  # shuts down, starts up, not ready, offline
+        *(1158, 1159, 1160, 1161, 1184, 2002, 2003, 2006, 2013, 2055),  # the network
+        *(1080, 1152, 1317, 1927, 4031),  # our session was ended
+        *(1907, 1969, 3024),  # statement timeout
+    }
+)
+"""Numbers of MariaDB and MySQL below 2000 and above 3000, and of the driver between."""
 _TURNED_AWAY: Final = re.compile(
     r"FATAL:.*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied"
     r"|not permitted to log in|not currently accepting connections)|no password supplied"
@@ -85,6 +97,9 @@ def is_passing(exc: DBAPIError) -> bool:
     if isinstance(exc.orig, sqlite3.Error):
         code = getattr(exc.orig, "sqlite_errorcode", None)
         return code is not None and code & 0xFF in _PASSING_SQLITE  # low byte: primary code
+    code = _mysql_code(exc)
+    if code is not None:
+        return code in _PASSING_MYSQL
     # a driver that has no code has no answer from the server, or was turned away at the door
     if _TURNED_AWAY.search(str(exc.orig)):
         return False
@@ -96,8 +111,17 @@ def sqlstate(exc: DBAPIError) -> str | None:
     return getattr(exc.orig, "sqlstate", None)
 
 
+def _mysql_code(exc: DBAPIError) -> int | None:
+    """Return the number of an error of MariaDB, MySQL or their driver; None: of neither."""
+    arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
+    is_numbered = len(arguments) == 2 and isinstance(arguments[0], int)
+    return (arguments[0] or None) if is_numbered else None
+
+
 def _primary(exc: DBAPIError) -> str:
     diagnostics = getattr(exc.orig, "diag", None)
     primary = getattr(diagnostics, "message_primary", None)
+    if _mysql_code(exc) is not None and exc.orig is not None:
+        primary = str(exc.orig.args[1])
     text = primary or str(exc.orig)
     return (text.strip().splitlines() or [type(exc.orig).__name__])[0][:300]

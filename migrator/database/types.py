@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import DateTime, Dialect, Integer, String
+from sqlalchemy import DateTime, Dialect, Integer, LargeBinary, String, Text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -16,12 +17,25 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 _TEXT_FORMAT_CHARS: Final = 26
 """``YYYY-MM-DD HH:MM:SS.ffffff``: compares as text in the order of time."""
+_FRACTION_DIGITS: Final = 6
+_NO_TIME: Final = "0000-00-00"
+"""MySQL may hold a date that is none; its driver gives it back as text."""
+
+LONG_TEXT: Final = Text().with_variant(mysql.LONGTEXT(), "mysql")
+"""Text of any length; MySQL's ``TEXT`` ends at 64 KiB."""
+BYTES: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql")
+
+
+def key_text(chars: int = 255) -> TypeEngine[str]:
+    """Return the type of text that is in an index: MySQL wants to know the longest there can be."""
+    return Text().with_variant(mysql.VARCHAR(chars), "mysql")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware UTC datetime; ISO text on SQLite, which has no type of its own for it.
 
-    ``with_zone=False`` is for legacy columns that hold UTC without saying so.
+    MariaDB and MySQL keep it without a zone. ``with_zone=False`` is for legacy columns that hold
+    UTC without saying so.
     """
 
     impl = DateTime
@@ -36,6 +50,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         """Return the column type of *dialect*."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(String(_TEXT_FORMAT_CHARS))
+        if dialect.name == "mysql":
+            return dialect.type_descriptor(mysql.DATETIME(fsp=_FRACTION_DIGITS))
         return dialect.type_descriptor(DateTime(timezone=self.with_zone))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
@@ -47,11 +63,12 @@ class UtcDateTime(TypeDecorator[datetime]):
         utc = value.astimezone(UTC)
         if dialect.name == "sqlite":
             return utc.replace(tzinfo=None).isoformat(" ", "microseconds")
-        return utc if self.with_zone else utc.replace(tzinfo=None)
+        has_zone = self.with_zone and dialect.name != "mysql"
+        return utc if has_zone else utc.replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         """Return what the driver read as an aware datetime in UTC."""
-        if value is None:
+        if value is None or (isinstance(value, str) and value.startswith(_NO_TIME)):
             return None
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if moment.tzinfo is None:
@@ -69,6 +86,12 @@ class database_now(FunctionElement[datetime]):
 @compiles(database_now, "postgresql")
 def _now_on_postgresql(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
     return "clock_timestamp()"
+
+
+@compiles(database_now, "mysql")
+def _now_on_mysql(_element: database_now, _compiler: SQLCompiler, **_kw: object) -> str:
+    # when the statement began; SYSDATE() may be told to lie, and no index is searched with it
+    return "utc_timestamp(6)"
 
 
 @compiles(database_now, "sqlite")

@@ -206,8 +206,15 @@ class SqlDispatching:
 
     def _forget(self, connection: Connection, batches: Collection[int]) -> int:
         row = self._tables.timeout
-        gone = delete(row).where(row.c.batch_id.in_(batches), row.c.state.is_(None))
-        forgotten = Counter(connection.scalars(gone.returning(row.c.batch_id)))
+        which = and_(row.c.batch_id.in_(batches), row.c.state.is_(None))
+        gone = delete(row).where(which)
+        if connection.dialect.name == "mysql":  # MySQL tells nothing of what it deletes
+            forgotten = Counter(
+                connection.scalars(select(row.c.batch_id).where(which).with_for_update())
+            )
+            connection.execute(gone)
+        else:
+            forgotten = Counter(connection.scalars(gone.returning(row.c.batch_id)))
         count_purged(connection, self._tables.batch, forgotten)
         return forgotten.total()
 

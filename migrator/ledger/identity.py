@@ -21,6 +21,7 @@ from migrator.ledger.tables import LedgerTables
 
 _ID_CHARS: Final = 12
 _UNKNOWN: Final = "-"
+_WITH_CLUSTER: Final = ("postgresql", "mysql")
 _REMEDY: Final = (
     "its queues may belong to a daemon that still works on the original; if this database shall "
     "be migrated on its own, run `migrator db adopt`"
@@ -91,6 +92,9 @@ def identity_of(connection: Connection) -> str:
     """Return what tells this database from a copy of it: ``kind:cluster:database``."""
     if connection.dialect.name == "sqlite":
         return f"sqlite:{_sqlite_path(connection)}"
+    if connection.dialect.name == "mysql":
+        database = connection.scalar(text("SELECT database()"))
+        return f"mysql:{_mysql_server(connection)}:{database}"
     oid = connection.scalar(text("SELECT oid FROM pg_database WHERE datname = current_database()"))
     return f"postgresql:{_system_identifier(connection)}:{oid}"
 
@@ -98,6 +102,17 @@ def identity_of(connection: Connection) -> str:
 def _sqlite_path(connection: Connection) -> str:
     path = connection.exec_driver_sql("PRAGMA database_list").first()
     return str(Path(path[2]).resolve()) if path and path[2] else ":memory:"
+
+
+def _mysql_server(connection: Connection) -> str:
+    """Return the server's own id, under the name it has for it; older ones have none."""
+    names = ("server_uuid", "server_uid")
+    known = {
+        name: value
+        for each in names
+        for name, value in connection.execute(text(f"SHOW GLOBAL VARIABLES LIKE '{each}'"))
+    }
+    return next((known[name] for name in names if known.get(name)), _UNKNOWN)
 
 
 def _system_identifier(connection: Connection) -> str:
@@ -112,10 +127,11 @@ def _system_identifier(connection: Connection) -> str:
 def _is_same(stored: str, present: str) -> bool:
     if stored == present:
         return True
-    if not (stored.startswith("postgresql:") and present.startswith("postgresql:")):
+    (kind, *_), (kind_now, *_) = stored.split(":"), present.split(":")
+    if kind != kind_now or kind not in _WITH_CLUSTER:
         return False
-    (_, cluster, oid), (_, cluster_now, oid_now) = stored.split(":"), present.split(":")
-    return oid == oid_now and _UNKNOWN in (cluster, cluster_now)
+    (_, cluster, name), (_, cluster_now, name_now) = stored.split(":", 2), present.split(":", 2)
+    return name == name_now and _UNKNOWN in (cluster, cluster_now)
 
 
 def _new_id() -> str:

@@ -16,6 +16,8 @@ _WITH_SCHEMAS: Final = frozenset({"postgresql"})
 class LedgerNames:
     """Schema and prefix of all ledger tables; exactly one of the two is used."""
 
+    dialect: str
+    """The kind of database, as SQLAlchemy calls it."""
     schema: str | None
     prefix: str
 
@@ -27,8 +29,8 @@ class LedgerNames:
 def ledger_names(dialect: str, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
     """Return how the ledger is named on *dialect*; *schema* counts only where there are any."""
     if dialect in _WITH_SCHEMAS:
-        return LedgerNames(schema=schema, prefix="")
-    return LedgerNames(schema=None, prefix=PREFIX)
+        return LedgerNames(dialect=dialect, schema=schema, prefix="")
+    return LedgerNames(dialect=dialect, schema=None, prefix=PREFIX)
 
 
 def quoted(name: str) -> str:

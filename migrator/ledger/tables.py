@@ -14,19 +14,19 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Computed,
     ForeignKey,
     FromClause,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
-    Text,
+    and_,
     literal_column,
 )
 
-from migrator.database.types import UtcDateTime
+from migrator.database.types import BYTES, LONG_TEXT, UtcDateTime, key_text
 from migrator.domain.states import OPEN, BatchState, RowState
 from migrator.domain.timeouts import Lane
 from migrator.ledger.names import LedgerNames
@@ -38,6 +38,14 @@ UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL})
 """States in which somebody, the lane's owner or an operator, still has to act."""
 
 _LANE: Final = "lane."
+STORE_ID_CHARS: Final = 500
+"""MySQL only: its indexes end at 3072 bytes, four of them per character."""
+OPEN_STORE_ID: Final = "open_store_id"
+"""MariaDB and MySQL only: they have no index over some rows, but leave NULL out of a unique one."""
+_IF_OPEN: Final = (
+    f"case when state is null or state in ('{RowState.QUARANTINED}', '{RowState.DISPATCHED}') "
+    "then store_id end"
+)
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up there
 
 
@@ -59,13 +67,14 @@ class LedgerTables:
     """One row per destination that a dispatcher could not reach; its rows are in the store."""
     event: Table
 
-    def is_open(self, timeout: FromClause) -> ColumnElement[bool]:
-        """Return the condition under which a timeout may not be claimed again.
+    def is_open(self, timeout: FromClause, store_id: Any) -> ColumnElement[bool]:
+        """Return the condition under which a timeout called *store_id* may not be claimed again.
 
-        The same expression is the predicate of the unique index; literal, so that planners see
-        that they are the same.
+        It is what the unique index is made of; literal, so that planners see that it is the same.
         """
-        return _is_open(timeout)
+        if OPEN_STORE_ID in timeout.c:
+            return and_(timeout.c[OPEN_STORE_ID] == store_id)
+        return and_(timeout.c.store_id == store_id, _is_open(timeout))
 
     def lease_name(self, lane: int) -> str:
         """Return the primary key of a lane's lease: ``lane.0``."""
@@ -100,7 +109,12 @@ def _is_open(timeout: FromClause) -> ColumnElement[bool]:
 
 
 def _text(name: str, *, nullable: bool = False) -> Column[Any]:
-    return Column(name, Text, nullable=nullable)
+    return Column(name, LONG_TEXT, nullable=nullable)
+
+
+def _key(name: str, *, nullable: bool = False) -> Column[Any]:
+    """Return a column of short text, which is or may be searched for."""
+    return Column(name, key_text(), nullable=nullable)
 
 
 def _time(name: str, *, nullable: bool = True) -> Column[Any]:
@@ -112,7 +126,7 @@ def _ledger(metadata: MetaData, names: LedgerNames) -> Table:
         names.table("ledger"),
         metadata,
         Column("id", String(40), primary_key=True),
-        _text("identity"),
+        _key("identity"),
         _time("created_at", nullable=False),
     )
 
@@ -122,11 +136,11 @@ def _run(metadata: MetaData, names: LedgerNames) -> Table:
         names.table("run"),
         metadata,
         Column("id", _ID, primary_key=True),
-        _text("endpoint"),
-        _text("source"),
+        _key("endpoint"),
+        _key("source"),
         _text("options"),
-        _text("tool_version"),
-        _text("status"),
+        _key("tool_version"),
+        _key("status"),
         _time("begun_at", nullable=False),
         _time("ended_at"),
     )
@@ -137,19 +151,24 @@ def _batch(metadata: MetaData, names: LedgerNames) -> Table:
         names.table("batch"),
         metadata,
         Column("id", _ID, primary_key=True),
-        Column("run_id", _ID, ForeignKey(metadata.tables[_key(names, "run")].c.id), nullable=False),
-        _text("endpoint"),
-        _text("source"),
+        Column(
+            "run_id",
+            _ID,
+            ForeignKey(metadata.tables[_qualified(names, "run")].c.id),
+            nullable=False,
+        ),
+        _key("endpoint"),
+        _key("source"),
         Column("lane", Integer, nullable=False),
-        _text("mode"),
-        _text("state"),
+        _key("mode"),
+        _key("state"),
         Column("attempt", Integer, nullable=False),
         Column("size", Integer, nullable=False),
         Column("purged", Integer, nullable=False, server_default="0"),
         Column("body_bytes", BigInteger, nullable=False),
         _time("first_due"),
         _time("last_due"),
-        _text("owner", nullable=True),
+        _key("owner", nullable=True),
         Column("lease_token", BigInteger, nullable=False),
         *(_time(name) for name in BATCH_TIMES),
     )
@@ -163,9 +182,9 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         names.table("timeout"),
         metadata,
         Column("id", _ID, primary_key=True),
-        _text("source"),
-        _text("endpoint"),
-        _text("store_id"),
+        _key("source"),
+        _key("endpoint"),
+        Column("store_id", key_text(STORE_ID_CHARS), nullable=False),
         # no foreign key: checking it row by row takes a quarter of a claim, and only claims,
         # which have just written the batch, fill this column
         Column("batch_id", _ID, nullable=False),
@@ -173,21 +192,26 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         _text("destination", nullable=True),
         _text("saga_id", nullable=True),
         _time("due", nullable=False),
-        Column("body", LargeBinary, nullable=True),
+        Column("body", BYTES, nullable=True),
         _text("headers", nullable=True),
         _text("persistence_version", nullable=True),
-        _text("content_hash"),
-        _text("state", nullable=True),
-        _text("reason", nullable=True),
+        _key("content_hash"),
+        _key("state", nullable=True),
+        _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
         # of a document store only: what it takes to restore the document, and what becomes of
         # a row whose document is being put back
         _text("store_version", nullable=True),
         _text("store_extra", nullable=True),
         _text("going_back", nullable=True),
+        *([_open_store_id()] if names.dialect == "mysql" else ()),
     )
     _timeout_indexes(table, names)
     return table
+
+
+def _open_store_id() -> Column[Any]:
+    return Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), Computed(_IF_OPEN, persisted=True))
 
 
 def _timeout_indexes(table: Table, names: LedgerNames) -> None:
@@ -195,7 +219,7 @@ def _timeout_indexes(table: Table, names: LedgerNames) -> None:
     Index(
         names.table("timeout_open"),
         table.c.source,
-        table.c.store_id,
+        table.c[OPEN_STORE_ID if names.dialect == "mysql" else "store_id"],
         unique=True,
         postgresql_where=is_open,
         sqlite_where=is_open,
@@ -215,12 +239,12 @@ def _lease(metadata: MetaData, names: LedgerNames) -> Table:
         names.table("lease"),
         metadata,
         Column("name", String(100), primary_key=True),
-        _text("owner", nullable=True),
+        _key("owner", nullable=True),
         Column("token", BigInteger, nullable=False),
         _time("until", nullable=False),
         _text("doing", nullable=True),
         _time("renewed_at", nullable=False),
-        _text("serves", nullable=True),
+        _key("serves", nullable=True),
     )
     Index(names.table("lease_serves"), table.c.serves, unique=True)
     return table
@@ -230,10 +254,10 @@ def _held_destination(metadata: MetaData, names: LedgerNames) -> Table:
     return Table(
         names.table("held_destination"),
         metadata,
-        Column("source", Text, primary_key=True),
-        Column("destination", Text, primary_key=True),
-        _text("endpoint"),
-        _text("reason"),
+        Column("source", key_text(), primary_key=True),
+        Column("destination", key_text(STORE_ID_CHARS), primary_key=True),
+        _key("endpoint"),
+        _key("reason"),
         _text("detail"),
         Column("tries", Integer, nullable=False),
         _time("since", nullable=False),
@@ -247,16 +271,16 @@ def _event(metadata: MetaData, names: LedgerNames) -> Table:
         metadata,
         Column("id", _ID, primary_key=True),
         _time("at", nullable=False),
-        _text("kind"),
+        _key("kind"),
         Column("batch_id", _ID, nullable=True),
-        _text("endpoint", nullable=True),
-        _text("actor"),
+        _key("endpoint", nullable=True),
+        _key("actor"),
         _text("detail"),
     )
     Index(names.table("event_batch"), table.c.batch_id)
     return table
 
 
-def _key(names: LedgerNames, noun: str) -> str:
+def _qualified(names: LedgerNames, noun: str) -> str:
     name = names.table(noun)
     return f"{names.schema}.{name}" if names.schema else name

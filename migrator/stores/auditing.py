@@ -100,8 +100,7 @@ class AuditQueries:
             select(known.c.id)
             .where(
                 known.c.source == legacy.source,
-                known.c.store_id == id_text(legacy),
-                self._ledger.is_open(known),
+                self._ledger.is_open(known, id_text(legacy)),
                 known.c.endpoint.in_(endpoints) if endpoints else true(),
             )
             .limit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, FromClause, Table
 
@@ -30,8 +30,8 @@ class LedgerSide(Protocol):
         """One row per timeout."""
         ...
 
-    def is_open(self, timeout: FromClause) -> ColumnElement[bool]:
-        """Return the condition under which a timeout may not be claimed again."""
+    def is_open(self, timeout: FromClause, store_id: Any) -> ColumnElement[bool]:
+        """Return the condition under which a timeout called *store_id* may not be claimed again."""
         ...
 
     def lease_name(self, lane: int) -> str:

@@ -60,8 +60,7 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerSide) -> ColumnElement[int | No
         select(literal_column("1"))
         .where(
             known.c.source == legacy.source,
-            known.c.store_id == id_text(legacy),
-            ledger.is_open(known),
+            ledger.is_open(known, id_text(legacy)),
         )
         .limit(1)
         .correlate(legacy.table)

@@ -13,10 +13,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, insert, select, text
+from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateSchema
 
+from dev.servers import MariadbServer
 from migrator.database.engine import open_engine, writing
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.identity import check_identity
@@ -25,12 +26,14 @@ from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.version import check_head, current, head, script_location
 
+_SERVERS = {"postgresql": "database", "mariadb": "mariadb_database"}
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An empty database of each kind."""
-    is_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/x.db" if is_sqlite else request.getfixturevalue("database")
+    server = _SERVERS.get(request.param)
+    url = f"sqlite:///{tmp_path}/x.db" if server is None else request.getfixturevalue(server)
     found = open_engine(url)
     yield found
     found.dispose()
@@ -39,6 +42,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 @pytest.fixture(params=[DEFAULT_SCHEMA, "Other ledger"])
 def tables(request: pytest.FixtureRequest, engine: Engine) -> LedgerTables:
     """The ledger's tables, in the default schema and in another one."""
+    if request.param != DEFAULT_SCHEMA and engine.dialect.name == "mysql":
+        pytest.skip("it has no schemas, and making the ledger twice takes a second")
     return build_tables(names_for(engine, request.param))
 
 
@@ -128,6 +133,55 @@ def test_the_printed_sql_builds_the_same_ledger(database: str, schema: str) -> N
         driver.autocommit = True
         driver.execute(sql("postgresql", schema))
         driver.autocommit = False
+    assert _differences(engine, tables) == []
+    check_head(engine, tables)
+    upgrade(engine, tables)
+    assert check_identity(engine, tables)
+    engine.dispose()
+
+
+def test_the_printed_sql_builds_the_same_ledger_on_mariadb(
+    mariadb_database: str, mariadb_server: MariadbServer
+) -> None:
+    """Whoever runs it with the server's own program gets what ``upgrade`` makes."""
+    engine = open_engine(mariadb_database)
+    tables = build_tables(names_for(engine))
+    mariadb_server.sql(sql("mysql", "unused"), mariadb_database.rpartition("/")[2])
+    assert _differences(engine, tables) == []
+    check_head(engine, tables)
+    upgrade(engine, tables)
+    assert check_identity(engine, tables)
+    engine.dispose()
+
+
+class _KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+def test_an_upgrade_killed_after_any_statement_is_finished_by_later_ones(
+    mariadb_database: str,
+) -> None:
+    """Where each statement commits by itself, every upgrade goes on from where the last ended."""
+    engine = open_engine(mariadb_database)
+    tables = build_tables(names_for(engine))
+    changes = ("CREATE", "ALTER", "UPDATE", "INSERT")
+    run = list[str]()
+
+    def kill(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.lstrip().startswith(changes) and statement not in run:
+            run.append(statement)
+            raise _KilledError
+
+    event.listen(engine, "after_cursor_execute", kill)
+    for _ in range(100):
+        try:
+            upgrade(engine, tables)
+        except _KilledError:
+            continue
+        break
+    event.remove(engine, "after_cursor_execute", kill)
+    made = [statement for statement in run if "CREATE TABLE" in statement]
+    assert len(made) == len({*made}) == len(tables.metadata.tables) + 1  # and alembic's own
     assert _differences(engine, tables) == []
     check_head(engine, tables)
     upgrade(engine, tables)

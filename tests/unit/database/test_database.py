@@ -64,7 +64,8 @@ def test_sqlite_tells_time_and_bytes(tmp_path: Path) -> None:
         ("nonsense", "no database URL"),
         ("postgresql+nope://u:hunter2@h/d", "no database URL"),
         ("postgresql+asyncpg://u:hunter2@h/d", "the driver asyncpg"),
-        ("mysql://u:hunter2@h/d", "mysql is not in this version"),
+        ("mysql+mysqldb://u:hunter2@h/d", "the driver MySQLdb"),
+        ("mssql+pyodbc://u:hunter2@h/d", "mssql is not in this version|the driver pyodbc"),
     ],
 )
 def test_other_databases_are_refused_with_an_example(url: str, word: str) -> None:

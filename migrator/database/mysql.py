@@ -1,0 +1,176 @@
+"""Sessions on MariaDB and MySQL, so that they do what the rest of the program takes for granted.
+
+Rules of this file: what a server does not have is left out here and said in
+``docs/how-to/mysql.md``, never imitated; nothing depends on the server's own defaults.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import URL, Dialect
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from migrator.errors import StoreError
+
+ISOLATION: Final = "READ COMMITTED"
+"""The servers' own default locks gaps between rows, and a claim would wait for another."""
+_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
+_MODE: Final = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES"
+"""What does not fit is refused, not cut; names are quoted as everywhere else.
+
+Without ``NO_ZERO_DATE``: it would forbid to give back a row as it was.
+"""
+_OLDEST_MARIADB: Final = (10, 6)
+_OLDEST_MYSQL: Final = (8, 0)
+"""Both: the first with ``SKIP LOCKED``, and with DDL statements that are done or not."""
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)+")
+_ALWAYS: Final = {"time_zone": "'+00:00'"}
+_CHANGED: Final = "migrator_patience_changed"
+_SHORTEST_S: Final = 0.001
+"""0 would be no limit."""
+_UNANSWERED_S: Final = 15
+"""So much longer than the server the driver waits for an answer."""
+_KEEPALIVE_IDLE_S: Final = 10
+_KEEPALIVE_INTERVAL_S: Final = 5
+_KEEPALIVE_COUNT: Final = 3
+_UNANSWERED_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """What a session waits for, and for how long."""
+
+    lock: timedelta
+    """For a row or a table that somebody else holds; whole seconds, at least one."""
+    statement: timedelta
+    idle: timedelta
+    """A transaction in which nothing is said."""
+
+
+def with_driver(url: URL) -> URL:
+    """Return *url* with the one driver and the one dialect name that are used for both servers."""
+    drivername = _DRIVERS.get(url.drivername, url.drivername)
+    return url.set(drivername=re.sub("^mariadb", "mysql", drivername))
+
+
+def connect_arguments(url: URL, connect_timeout_s: int) -> dict[str, Any]:
+    """Return what the driver is told, as far as *url* does not say it."""
+    wanted: Mapping[str, Any] = {
+        "connect_timeout": connect_timeout_s,
+        # for the server's greeting; sessions have a patience of their own
+        "read_timeout": connect_timeout_s,
+        "write_timeout": connect_timeout_s,
+        "charset": "utf8mb4",
+        "sql_mode": _MODE,
+    }
+    return {name: value for name, value in wanted.items() if name not in url.query}
+
+
+def prepare(engine: Engine, patience: Patience) -> None:
+    """Give every new session UTC and *patience*, and again after ``for_now``.
+
+    Raises, when connecting:
+        StoreError: The server is older than the oldest that can do what a claim needs.
+    """
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(dialect: Dialect, _record: object, _args: object, known: dict[str, Any]) -> Any:
+        if known.get("unix_socket"):
+            return None
+        connection = dialect.loaded_dbapi.connect(defer_connect=True, **known)
+        connection.connect(_steady_socket(connection))
+        return connection
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        check_version(str(connection.get_server_info()))
+        _set(connection, _ALWAYS)
+        be_patient(connection, patience)
+
+    @event.listens_for(engine, "checkin")
+    def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
+        if connection is not None and record.info.pop(_CHANGED, False):
+            be_patient(connection, patience)
+
+
+def for_now(connection: Connection, patience: Patience) -> None:
+    """Have *connection* be patient in another way, until it is given back."""
+    connection.info[_CHANGED] = True
+    be_patient(connection.connection.driver_connection, patience)
+
+
+def be_patient(connection: Any, patience: Patience) -> None:
+    """Have the server and the driver of a session give up after *patience*.
+
+    MySQL ends only statements that read; one that writes is bounded by its waits for locks. It
+    ends no idle transaction but with the whole idle session; the pool finds out.
+    """
+    statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
+    settings: dict[str, object] = {
+        "innodb_lock_wait_timeout": max(int(patience.lock.total_seconds()), 1)
+    }
+    if is_of_mariadb(str(connection.get_server_info())):
+        settings["max_statement_time"] = statement_s
+        settings["idle_transaction_timeout"] = int(patience.idle.total_seconds())
+    else:
+        settings["max_execution_time"] = int(statement_s * 1000)
+        settings["wait_timeout"] = int(patience.idle.total_seconds())
+    _set(connection, settings)
+    # the driver takes it only when it connects, and a claim and a verification differ by much
+    connection._read_timeout = connection._write_timeout = statement_s + _UNANSWERED_S
+
+
+def check_version(version: str) -> None:
+    """Return when the server that tells *version* of itself is new enough.
+
+    Raises:
+        StoreError: It is not.
+    """
+    is_mariadb, oldest = is_of_mariadb(version), _OLDEST_MYSQL
+    if is_mariadb:
+        oldest, version = _OLDEST_MARIADB, version.removeprefix("5.5.5-")  # for old replicas
+    found = _NUMBER.search(version)
+    if found is None or tuple(map(int, found.group().split(".")))[:2] < oldest:
+        name = "MariaDB" if is_mariadb else "MySQL"
+        needed = ".".join(map(str, oldest))
+        raise StoreError(f"the database is {name} {version}; {needed} or newer is needed")
+
+
+def is_of_mariadb(version: str) -> bool:
+    """Return whether *version* is how a MariaDB server calls itself."""
+    return "mariadb" in version.lower()
+
+
+def _set(connection: Any, settings: Mapping[str, object]) -> None:
+    chosen = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {chosen}")
+
+
+def _steady_socket(connection: Any) -> socket.socket:
+    """Return a connected socket that finds out within about 30 s that the other side is gone."""
+    try:
+        found = socket.create_connection(
+            (connection.host, connection.port), connection.connect_timeout
+        )
+    except OSError:
+        connection.connect()  # fails the same way, and says it as the driver does
+        raise
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
+        ("TCP_USER_TIMEOUT", _UNANSWERED_MS),
+    ):
+        if hasattr(socket, name):  # Linux
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return found

@@ -1,0 +1,61 @@
+"""Migrations on MariaDB and MySQL, where each statement is committed by itself.
+
+Rules of this file: each step is done or not, never half (the servers' own promise for a single
+statement); so an upgrade that was killed in between is brought to its end by the next one, which
+leaves out what is there already. The version is written last. The scripts need not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from alembic.ddl.mysql import MySQLImpl
+from sqlalchemy import Column, Index, Inspector, Table, inspect
+
+TABLE_OPTIONS: Final = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
+"""Keys are compared byte by byte, and a table has transactions, whatever the server's defaults."""
+
+
+class RepeatableMySQLImpl(MySQLImpl):
+    """What alembic does on MariaDB and MySQL from here on."""
+
+    __dialect__ = "mysql"
+
+    def create_table(self, table: Table, **options: Any) -> None:
+        """Create a table with its indexes, or those of its indexes that are missing."""
+        if not self._has_table(table):
+            for name, value in TABLE_OPTIONS.items():
+                table.dialect_kwargs.setdefault(name, value)
+            super().create_table(table, **options)
+            return
+        for index in table.indexes:
+            self.create_index(index)
+
+    def create_index(self, index: Index, **options: Any) -> None:
+        """Create an index that is not there yet."""
+        table = index.table
+        found = self._look().get_indexes(table.name) if table is not None and self._sees() else []
+        if index.name not in {each["name"] for each in found}:
+            super().create_index(index, **options)
+
+    def add_column(self, table_name: str, column: Column[Any], **options: Any) -> None:
+        """Add a column that is not there yet."""
+        found = self._look().get_columns(table_name) if self._sees() else []
+        if column.name not in {each["name"] for each in found}:
+            super().add_column(table_name, column, **options)
+
+    def _has_table(self, table: Table) -> bool:
+        return self._sees() and self._look().has_table(table.name)
+
+    def _sees(self) -> bool:
+        """Whether there is a database to look at; for a DBA to read, all is printed."""
+        return not self.as_sql
+
+    def _look(self) -> Inspector:
+        if self.connection is None:
+            raise RuntimeError("migrations are run on a connection")
+        return inspect(self.connection)
