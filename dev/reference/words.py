@@ -96,6 +96,14 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "has the broker's words.",
         "Do what they say; then retry.",
     ),
+    Reason.BODY_MISSING: (
+        "The store has the timeout, but not its body: the blob is gone.",
+        "There is nothing to send. Put it back with `migrator rollback`, and find the blob.",
+    ),
+    Reason.ID_TAKEN: (
+        "It was to go back, and the store has another timeout of the same id again.",
+        "Decide which of the two is right and remove the other; then roll back again.",
+    ),
 }
 """What it means, and what to do."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -27,10 +27,15 @@ from migrator.daemon.leases import evict_dead
 from migrator.daemon.occasions import hooked, tell_put_back
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.domain.recall import RecallScope
-from migrator.domain.states import BatchState
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.engine.recall import RecallTerms
-from migrator.engine.rollback import Rollback, RollbackScope, RolledBack, dispatching
+from migrator.engine.rollback import (
+    RELEASABLE,
+    Rollback,
+    RollbackScope,
+    RolledBack,
+    dispatching,
+)
 from migrator.errors import ExitCode, MigratorError
 from migrator.wiring import App
 
@@ -43,9 +48,6 @@ Examples:
 \b
 Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker unreachable;
   5 done, but some are not back: it says which, and why."""
-
-_RELEASED: Final = frozenset({BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED})
-"""States of batches of which nothing can have left migrator's own queues."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,8 +181,8 @@ def _forecast(app: App, scope: RollbackScope) -> RolledBack:
     busy = [(lane, owner) for lane, owner in app.leases.holders() if not is_surely_dead(owner)]
     lanes = {lane for lane, _ in busy}
     batches = [b for b in app.books.open_batches() if b.lane not in lanes and scope.covers(b)]
-    released = [batch for batch in batches if batch.state in _RELEASED]
-    untouched = [batch for batch in batches if batch.state not in _RELEASED]
+    released = [batch for batch in batches if batch.state in RELEASABLE]
+    untouched = [batch for batch in batches if batch.state not in RELEASABLE]
     return RolledBack(
         rows=sum(batch.size for batch in released),
         batches=[batch.id for batch in released],

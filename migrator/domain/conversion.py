@@ -41,6 +41,8 @@ class Reason(StrEnum):
     BODY_TOO_LARGE = "body-too-large"
     UNROUTABLE = "unroutable"
     REFUSED = "refused"
+    BODY_MISSING = "body-missing"
+    ID_TAKEN = "id-taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,10 @@ class Claimer:
                     return claim.batch
         return None
 
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
+        return self._claims.resume(batch, lease)
+
     def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
         now, at_s = self._clock.now(), self._clock.monotonic_s()
         selection = self._selection()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId
 from migrator.domain.tracing import Traced
 from migrator.engine.claiming import Claimer
@@ -114,6 +114,9 @@ class LaneSession:
                 self._parts.batches.advance(batch, Event.ABANDON, self._lease)
             elif batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
+        for batch in opened:
+            if batch.state in HALF_DONE:
+                self._resume(batch)
         for batch in self._parts.batches.open_batches(self._lease):
             self._guard()
             _log.info(
@@ -262,6 +265,19 @@ class LaneSession:
             extra={"action": "commit_resolved", "batch": batch.id, "state": str(outcome.state)},
         )
         self._count_settled(self._staging(), wait_s=0.0)
+
+    def _resume(self, batch: Batch) -> None:
+        self.doing = f"finishing the {batch.state} of batch {batch.id}"
+        resumed = self._parts.claimer.resume(batch, self._lease)
+        _log.info(
+            "a half-done claim or release is finished",
+            extra={
+                "action": "claim_resumed",
+                "batch": batch.id,
+                "state": str(batch.state),
+                "rows": 0 if resumed is None else resumed.size,
+            },
+        )
 
     def _staging(self) -> StagedHandOver:
         if self._staged is None:

@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
-from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, Lane, RunId
 from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
+
+RELEASABLE: Final = frozenset(
+    {BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED, *HALF_DONE}
+)
+"""States of batches of which nothing can have left migrator's own queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,7 @@ class Rollback:
         rows, done = 0, []
         untouched: list[Batch] = []
         for batch, lease in self._batches_in(scope):
-            if batch.state not in (BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED):
+            if batch.state not in RELEASABLE:
                 untouched.append(batch)
                 continue
             rows += self._release(batch, lease)
@@ -122,7 +127,12 @@ class Rollback:
                 self._leases.surrender(lease)
 
     def _release(self, batch: Batch, lease: Lease) -> int:
-        if batch.state is not BatchState.CLAIMED:
+        if batch.state is BatchState.CLAIMING:
+            claimed = self._claims.resume(batch, lease)
+            if claimed is None:
+                return 0  # all of it is somebody else's
+            batch = claimed
+        if batch.state in (BatchState.STAGING, BatchState.STAGED):
             # nothing was nacked before COMMITTING, so nothing has left the staging queue
             batch = self._batches.advance(batch, Event.ABANDON, lease)
         return self._claims.release(batch, lease)

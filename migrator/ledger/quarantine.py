@@ -18,6 +18,7 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
+from migrator.domain.conversion import Reason
 from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
 from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
@@ -116,6 +117,8 @@ class SqlQuarantine:
             .join(batch, batch.c.id == row.c.batch_id)
             .where(
                 *which,
+                row.c.going_back.is_(None),  # `rollback` began to put it back; only it can end that
+                row.c.reason != Reason.BODY_MISSING,  # there is nothing to hand over
                 batch.c.mode != Mode.DISPATCH,
                 batch.c.state.not_in(UNSETTLED),
                 batch.c.id <= last,

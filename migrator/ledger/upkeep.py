@@ -96,6 +96,7 @@ class SqlUpkeep:
                 batch.c.state.in_(_SETTLED),
                 settled_at < before,
                 or_(row.c.state.is_(None), is_settled),
+                row.c.going_back.is_(None),
             )
             .limit(_PURGE_ROWS)
             .with_for_update(of=row)

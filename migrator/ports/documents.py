@@ -15,11 +15,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NewType, Protocol
 
-from migrator.domain.timeouts import TimeoutId
+from migrator.domain.timeouts import BatchId, TimeoutId
 from migrator.ports.work import StoreEndpoint
 
 Mark = NewType("Mark", str)
-"""Names one change for ever: ``<ledger id>.<batch>.c`` (claim), or ``<ledger id>.<row>.r``."""
+"""Names one change for ever; made by the functions below, of letters, digits and dots."""
+
+
+def claim_mark(ledger_id: str, batch: BatchId) -> Mark:
+    """Return the mark of a batch's claim."""
+    return Mark(f"{ledger_id}.{batch}.c")
+
+
+def release_mark(ledger_id: str, batch: BatchId) -> Mark:
+    """Return the mark of putting a whole batch back; a batch is released once."""
+    return Mark(f"{ledger_id}.{batch}.b")
+
+
+def return_mark(ledger_id: str, row: int) -> Mark:
+    """Return the mark of putting one row back (quarantine, recall); a row goes back once."""
+    return Mark(f"{ledger_id}.{row}.r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,9 @@ class Document:
     """ETag or change vector at the time of reading: it is given up only if this still holds."""
     extra: str
     """JSON of what else there was (partition key, metadata, raw forms); opaque to all others."""
+    flaw: str | None = None
+    """Why it cannot be handed over although it is there (its body is gone, say): it is claimed
+    into quarantine, with this as the detail."""
 
 
 class DocumentStore(Protocol):
@@ -61,8 +79,20 @@ class DocumentStore(Protocol):
         StoreError: The store refused for good. Says what is true now.
     """
 
+    @property
+    def kind(self) -> str:
+        """Name of the store's kind, as in settings."""
+        ...
+
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return every endpoint that owns a timeout, sorted by name; may be empty."""
+        ...
+
+    def source_of(self, name: str) -> str:
+        """Return where timeouts of the endpoint *name* are, or would be: a prefix, and the name.
+
+        Asks nobody. The prefix is the same for all endpoints.
+        """
         ...
 
     def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
@@ -113,6 +143,18 @@ class DocumentStore(Protocol):
         """Remove the evidence *mark*, once the ledger has recorded it; repeating is harmless."""
         ...
 
+    def probe(self, endpoint: StoreEndpoint) -> None:
+        """Prove that all the rights a claim needs are there; changes nothing.
+
+        Raises:
+            StoreError: One is missing; says which, as far as the store tells.
+        """
+        ...
+
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what a half-finished run of the vendor's tool left here, as text."""
+        ...
+
+    def close(self) -> None:
+        """Close connections; no thread stays. Never raises."""
         ...

@@ -114,7 +114,11 @@ class Store(Protocol):
 
 
 class Claims(Protocol):
-    """Moving rows between store and ledger; each call is one local transaction."""
+    """Moving rows between store and ledger.
+
+    Where both are one database, each call is one local transaction. With a document store it is
+    several, and a batch is ``claiming`` or ``releasing`` in between.
+    """
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows of the range into a new ``claimed`` batch.
@@ -125,12 +129,26 @@ class Claims(Protocol):
         Raises:
             LeaseLost: The lease's token is no longer the lane's. Nothing was moved.
             StoreUnavailable: Nothing was moved, or the answer was lost after the commit: then
-                the batch is in the ledger as ``claimed`` and recovery finds it.
+                the batch is in the ledger as ``claimed`` or ``claiming``, and recovery finds it.
+        """
+        ...
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
+
+        Returns the batch, now ``claimed``. None: there is nothing more to do for it; its rows
+        are back, or somebody else had all of them and it is gone.
+
+        Raises:
+            LeaseLost: Nothing was recorded.
+            StoreUnavailable: It is as half-done as before; repeat the call.
         """
         ...
 
     def release(self, batch: Batch, lease: Lease) -> int:
         """Put every row of a ``claimed`` batch back, byte for byte, and mark it ``released``.
+
+        Goes on with one that is ``releasing``.
 
         Rows in quarantine go back too. The attempt is raised, so that what an abandoned pass
         left in a staging queue can never count. Returns the number of rows put back.

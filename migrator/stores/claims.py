@@ -103,6 +103,11 @@ class SqlClaims:
             cursor=Cursor(due_at=moved.last_due, id=moved.last_id),
         )
 
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Refuse: one transaction leaves nothing half-done."""
+        del lease
+        raise IllegalTransition(f"no batch of a SQL store is ever {batch.state}")
+
     def release(self, batch: Batch, lease: Lease) -> int:
         """Put every row of a claimed batch back; see ``ports.Claims``."""
         state = next_state(batch.state, Event.RELEASE)

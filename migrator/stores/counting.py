@@ -32,6 +32,16 @@ _SPANS: Final = (
 _LATER: Final = "later"
 
 
+def span_names() -> list[str]:
+    """Return what the spans are called by which counts tell how soon rows are due."""
+    return [*(name for name, _ in _SPANS), _LATER]
+
+
+def span_of(left: timedelta) -> int:
+    """Return into which span falls what is due in *left*."""
+    return next((index for index, (_, span) in enumerate(_SPANS) if left <= span), len(_SPANS))
+
+
 class SqlCounting:
     """Counts in the database of the legacy tables."""
 
@@ -55,7 +65,7 @@ class SqlCounting:
             if not is_all:
                 estimate = dialect_for(connection.dialect.name).estimated_rows
                 rows = max(rows, estimate(connection, legacy))
-        names = [name for name, _ in _SPANS] + [_LATER]
+        names = span_names()
         due = [(names[index], found[index]) for index in sorted(found)]
         return TableCount(rows=rows, is_all=is_all, due=due)
 

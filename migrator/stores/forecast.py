@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, false, func, or_, select
 
+from migrator.database.engine import reading
+from migrator.database.failures import translating
 from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.states import BatchState
+from migrator.errors import StoreError
 from migrator.stores.ledger_side import LedgerSide
 
 _CHUNK: Final = 500
@@ -45,6 +48,22 @@ class _Tally:
         self.left += left
         if first_due is not None:
             self.first_due = min(self.first_due or first_due, first_due)
+
+
+def forecast(
+    engine: Engine,
+    ledger: LedgerSide,
+    scope: RecallScope,
+    *,
+    now: datetime,
+    not_before: datetime,
+    exact_rows: int | None,
+) -> RecallForecast:
+    """Return what *ledger* expects in the levels; see ``ports.Recalls.forecast``."""
+    doing = "counting what could be recalled"
+    with translating(StoreError, doing=doing), reading(engine) as connection:
+        span = Span(now=now, not_before=not_before)
+        return Forecaster(connection, ledger, scope).forecast(span, exact_rows=exact_rows)
 
 
 class Forecaster:

@@ -11,21 +11,21 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, func, select, true, tuple_
+from sqlalchemy import Connection, Engine, Row, select
 
-from migrator.database.engine import reading, writing
+from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.types import byte_length
 from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
-from migrator.domain.states import BatchState, RowState
+from migrator.domain.states import RowState
 from migrator.errors import StoreError
 from migrator.ports import Lease
 from migrator.ports.recall import Sighting
 from migrator.stores.claims import SqlClaims
 from migrator.stores.fencing import hold_lease
-from migrator.stores.forecast import Forecaster, Span, of_batches, of_rows
+from migrator.stores.forecast import forecast
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.moving import id_text
+from migrator.stores.sightings import judge, key_of, sighted_rows
 from migrator.stores.sql_persistence import SqlStore
 
 
@@ -57,11 +57,11 @@ class SqlRecalls:
             hold_lease(connection, self._ledger, lease)
             known = {
                 (row.batch_id, row.row_index): row
-                for row in connection.execute(self._rows(sightings, scope))
+                for row in connection.execute(sighted_rows(self._ledger, sightings, scope))
             }
-            judged = {s: _judge(known.get(_key(s)), s, not_before) for s in sightings}
+            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
-            taken = self._put_back(connection, {s: known[_key(s)] for s in wanted})
+            taken = self._put_back(connection, {s: known[key_of(s)] for s in wanted})
         return judged | dict.fromkeys(taken, RecallOutcome.TAKEN)
 
     def forecast(
@@ -73,30 +73,8 @@ class SqlRecalls:
         exact_rows: int | None = None,
     ) -> RecallForecast:
         """Return what the ledger expects in the levels; see ``ports.Recalls``."""
-        doing = "counting what could be recalled"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
-            forecaster = Forecaster(connection, self._ledger, scope)
-            span = Span(now=now, not_before=not_before)
-            return forecaster.forecast(span, exact_rows=exact_rows)
-
-    def _rows(self, sightings: Collection[Sighting], scope: RecallScope) -> Select[Any]:
-        row, batch = self._ledger.timeout, self._ledger.batch
-        keys = [_key(sighting) for sighting in sightings]
-        return (
-            select(
-                row.c.id,
-                row.c.batch_id,
-                row.c.row_index,
-                row.c.source,
-                row.c.store_id,
-                row.c.due,
-                func.coalesce(row.c.state, batch.c.state).label("state"),
-                byte_length(row.c.body).label("body_bytes"),
-                and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope)).label("is_meant"),
-            )
-            .join(batch, batch.c.id == row.c.batch_id)
-            .where(tuple_(row.c.batch_id, row.c.row_index).in_(keys))
-            .with_for_update(of=row)
+        return forecast(
+            self._engine, self._ledger, scope, now=now, not_before=not_before, exact_rows=exact_rows
         )
 
     def _put_back(
@@ -116,21 +94,3 @@ class SqlRecalls:
                 which = row.c.id.in_(free)
                 self._claims.put_back(connection, legacy, which, state=RowState.RECALLED)
         return taken
-
-
-def _key(sighting: Sighting) -> tuple[int, int]:
-    return sighting.row.batch, sighting.row.row_index
-
-
-def _judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
-    if row is None:
-        return RecallOutcome.FOREIGN
-    if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
-        return RecallOutcome.DIFFERENT
-    if row.state == RowState.RECALLED:
-        return RecallOutcome.LEFTOVER
-    if row.state != BatchState.HANDED_OVER:
-        return RecallOutcome.UNSETTLED
-    if not row.is_meant:
-        return RecallOutcome.OUT_OF_SCOPE
-    return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED

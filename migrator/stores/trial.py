@@ -31,7 +31,7 @@ def trial_claim(
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with translating(StoreError, doing=doing), writing(engine) as connection:
         _check_rights(connection, legacy)
-        request = _request(_insert_run(connection, ledger, endpoint), endpoint)
+        request = _request(insert_run(connection, ledger, endpoint), endpoint)
         claim = claims.claim_within(connection, legacy, request)
         # without a row, too: the right to insert is looked at all the same
         batch = claim.batch.id if claim else None
@@ -49,7 +49,8 @@ def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
         )
 
 
-def _insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoint) -> RunId:
+def insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoint) -> RunId:
+    """Write the run a trial pretends to belong to; the caller rolls it back."""
     statement = insert(ledger.run).values(
         endpoint=endpoint.name,
         source=endpoint.source,

@@ -1,4 +1,4 @@
-"""Reading the books of a SQL database that holds ledger and legacy tables, to verify them.
+"""Reading the books of a ledger, and of the legacy tables beside it, to verify them.
 
 Rules of this file: nothing is changed, and PostgreSQL is told so; what is compared was read at
 one moment; no transaction is open when a call returns.
@@ -30,15 +30,14 @@ from migrator.stores.sql_persistence import SqlStore
 T = TypeVar("T")
 
 
-class SqlVerifications:
-    """Implements ``ports.Verifications`` over one database."""
+class LedgerVerifications:
+    """What every store has in common; a subclass adds what its store has."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, store: SqlStore) -> None:
-        """Compare *ledger* with itself and with the tables of *store*."""
+    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+        """Compare *ledger* with itself."""
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = self._dialect.read_only(engine)
         self._ledger = ledger
-        self._store = store
         self._queries = AuditQueries(ledger, self._dialect)
 
     # ── balances ────────────────────────────────────────────────────────────────────────────
@@ -142,7 +141,7 @@ class SqlVerifications:
             query = query.where(row.c.batch_id.in_(recent))
 
         def read(connection: Connection) -> list[AuditedRow]:
-            return [_audited_row(found) for found in connection.execute(query)]
+            return [audited_row(found) for found in connection.execute(query)]
 
         return self._read("reading the ledger's rows", read, is_long=claimed_since is not None)
 
@@ -156,23 +155,6 @@ class SqlVerifications:
             return {found.id: bool(found.is_intact) for found in connection.execute(query)}
 
         return self._read("hashing the ledger's rows", read)
-
-    def in_both_places(
-        self, endpoints: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
-        """Return timeouts that are in their table, and open here; see ``ports.Verifications``."""
-
-        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
-            total, first = 0, list[AuditedRow]()
-            for source in sorted(self._sources(connection, endpoints)):
-                if legacy := self._legacy(source):
-                    query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
-                    found = connection.execute(query).all()
-                    total += _total(found)
-                    first += map(_audited_row, found)
-            return total, first[:at_most]
-
-        return self._read("comparing legacy tables with the ledger", read, is_long=True)
 
     # ── sightings ───────────────────────────────────────────────────────────────────────────
 
@@ -201,20 +183,10 @@ class SqlVerifications:
             query = query.where(batch.c.endpoint.in_(endpoints))
         return connection.scalars(query).all()
 
-    def _legacy(self, source: str) -> LegacyTable | None:
-        try:
-            return self._store.legacy_table(source)
-        except StoreUnavailable:
-            raise
-        except StoreError:
-            return None
-
     def _in_store(self, connection: Connection, source: str) -> int | None:
-        legacy = self._legacy(source)
-        if legacy is None:
-            return None
-        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
-        return connection.execute(counting).scalar_one()
+        """Return how many timeouts *source* has at the moment of *connection*; None: unknown."""
+        del connection, source
+        return None
 
     def _read(self, doing: str, read: Callable[[Connection], T], *, is_long: bool = False) -> T:
         def work() -> T:
@@ -229,6 +201,47 @@ class SqlVerifications:
             if is_long:
                 self._dialect.allow_long(connection)
             yield connection
+
+
+class SqlVerifications(LedgerVerifications):
+    """Implements ``ports.Verifications`` over one database with ledger and legacy tables."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, store: SqlStore) -> None:
+        """Compare *ledger* with itself and with the tables of *store*."""
+        super().__init__(engine, ledger)
+        self._store = store
+
+    def in_both_places(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
+        """Return timeouts that are in their table, and open here; see ``ports.Verifications``."""
+
+        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
+            total, first = 0, list[AuditedRow]()
+            for source in sorted(self._sources(connection, endpoints)):
+                if legacy := self._legacy(source):
+                    query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
+                    found = connection.execute(query).all()
+                    total += _total(found)
+                    first += map(audited_row, found)
+            return total, first[:at_most]
+
+        return self._read("comparing legacy tables with the ledger", read, is_long=True)
+
+    def _legacy(self, source: str) -> LegacyTable | None:
+        try:
+            return self._store.legacy_table(source)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return None
+
+    def _in_store(self, connection: Connection, source: str) -> int | None:
+        legacy = self._legacy(source)
+        if legacy is None:
+            return None
+        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
+        return connection.execute(counting).scalar_one()
 
 
 def _total(found: Sequence[Row[Any]]) -> int:
@@ -262,7 +275,8 @@ def _gap(row: Row[Any]) -> BatchGap:
     )
 
 
-def _audited_row(row: Row[Any]) -> AuditedRow:
+def audited_row(row: Row[Any]) -> AuditedRow:
+    """Return a row of ``AuditQueries.rows`` as a value."""
     return AuditedRow(
         id=row.id,
         batch=BatchId(row.batch_id),

@@ -21,7 +21,9 @@ NOT_IN_LEVELS: Final = frozenset(
     {
         str(state)
         for state in (
+            BatchState.CLAIMING,
             BatchState.CLAIMED,
+            BatchState.RELEASING,
             BatchState.RELEASED,
             BatchState.RECALLED,
             BatchState.DISPATCHED,

@@ -113,6 +113,9 @@ class MemoryLedger:
             self.stored[row.id] = row
         return len(self.batch_rows[batch.id])
 
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        raise NotImplementedError
+
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:

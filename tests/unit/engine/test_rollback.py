@@ -137,6 +137,10 @@ class Ledger:
         self.released.append(batch.id)
         return batch.size
 
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Nothing is half-done here."""
+        raise NotImplementedError
+
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:

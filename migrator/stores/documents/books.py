@@ -1,0 +1,389 @@
+"""What the ledger records of claims, and of putting back, in two steps.
+
+Rules of this file: each call is one local transaction, and nothing here asks the document store;
+whoever writes for a lane proves first that the lane is still theirs; a row keeps all its content
+until it is known that somebody else has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, Select, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.database.quarantine import in_quarantine
+from migrator.database.types import byte_length, database_now
+from migrator.domain.conversion import Reason
+from migrator.domain.report import QuarantineFilter
+from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
+from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
+from migrator.errors import LedgerError
+from migrator.ports import Batch, ClaimRequest, Lease, StoreEndpoint
+from migrator.ports.documents import Document
+from migrator.stores.claims import inserted_id
+from migrator.stores.fencing import hold_batch, hold_lease
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.selection import is_storable
+
+_IDS_AT_A_TIME: Final = 500
+_RETURNED_AT_A_TIME: Final = 100
+"""Rows in quarantine that are put back between two transactions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRow:
+    """A row of the ledger and the document it came from."""
+
+    id: int
+    """The ledger's own."""
+    endpoint: StoreEndpoint
+    document: Document
+
+
+class DocumentBooks:
+    """The ledger's side of two-step claims."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+        """Write into *ledger*, in the database of *engine*."""
+        self._engine = engine
+        self._ledger = ledger
+
+    # ── claiming ────────────────────────────────────────────────────────────────────────────
+
+    def known(self, source: str, ids: Sequence[TimeoutId]) -> set[str]:
+        """Return those of *ids* that the ledger has in an open state."""
+
+        def work() -> set[str]:
+            with self._reading("looking for timeouts in the ledger") as connection:
+                return self._known(connection, source, ids)
+
+        return retrying(work)
+
+    def record_claim(self, request: ClaimRequest, documents: Sequence[Document]) -> Batch | None:
+        """Record what is to be taken, as a batch that is ``claiming``.
+
+        Documents the ledger has already are left out. None: nothing is left, or somebody else
+        records one of them just now; nothing was written.
+
+        Raises:
+            LeaseLost: The lane is somebody else's. Nothing was written.
+        """
+        try:
+            with self._writing("recording a claim") as connection:
+                hold_lease(connection, self._ledger, request.lease)
+                ids = [document.id for document in documents]
+                known = self._known(connection, request.endpoint.source, ids)
+                wanted = [document for document in documents if document.id not in known]
+                if not wanted:
+                    return None
+                return insert_claim(connection, self._ledger, request, wanted)
+        except LedgerError as exc:
+            if isinstance(exc.__cause__, IntegrityError):
+                return None
+            raise
+
+    def confirm_claim(
+        self, batch: Batch, taken: Collection[TimeoutId], lease: Lease
+    ) -> Batch | None:
+        """Record that *taken* are ours, and drop all others: somebody else has them.
+
+        None: nothing was taken, and the batch is gone.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        state = next_state(batch.state, Event.ALL_TAKEN)
+        table, row = self._ledger.batch, self._ledger.timeout
+        query = select(
+            row.c.id, row.c.store_id, row.c.due, byte_length(row.c.body).label("body_bytes")
+        ).where(row.c.batch_id == batch.id)
+        with self._writing(f"confirming the claim of batch {batch.id}") as connection:
+            hold_lease(connection, self._ledger, lease)
+            hold_batch(connection, self._ledger, batch, lease)
+            rows = connection.execute(query).all()
+            ours = [found for found in rows if found.store_id in taken]
+            lost = [found.id for found in rows if found.store_id not in taken]
+            for some in _slices(lost):
+                connection.execute(delete(row).where(row.c.id.in_(some)))
+            if not ours:
+                connection.execute(delete(table).where(table.c.id == batch.id))
+                return None
+            after = {
+                "size": len(ours),
+                "body_bytes": sum(found.body_bytes for found in ours),
+                "first_due": min(found.due for found in ours),
+                "last_due": max(found.due for found in ours),
+            }
+            stamps = {"state": state, "claimed_at": database_now()}
+            connection.execute(update(table).where(table.c.id == batch.id).values(after | stamps))
+        return replace(batch, state=state, size=after["size"], body_bytes=after["body_bytes"])
+
+    # ── putting back a whole batch ──────────────────────────────────────────────────────────
+
+    def begin_release(self, batch: Batch, lease: Lease) -> Batch:
+        """Record that a ``claimed`` batch goes back.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        state = next_state(batch.state, Event.BEGIN_RELEASE)
+        table = self._ledger.batch
+        attempt = batch.attempt + 1
+        stamps = {"state": state, "attempt": attempt, "releasing_at": database_now()}
+        with self._writing(f"recording that batch {batch.id} goes back") as connection:
+            hold_lease(connection, self._ledger, lease)
+            hold_batch(connection, self._ledger, batch, lease)
+            connection.execute(update(table).where(table.c.id == batch.id).values(stamps))
+        return replace(batch, state=state, attempt=attempt)
+
+    def confirm_release(self, batch: Batch, restored: Collection[TimeoutId], lease: Lease) -> int:
+        """Record that *restored* are back, and set the others aside; return how many are back.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        state = next_state(batch.state, Event.RELEASE)
+        table = self._ledger.batch
+        stamps = {"state": state, "attempt": batch.attempt + 1, "released_at": database_now()}
+        rows = self.rows_of(batch)
+        with self._writing(f"recording that batch {batch.id} is back") as connection:
+            hold_lease(connection, self._ledger, lease)
+            hold_batch(connection, self._ledger, batch, lease)
+            back = self._settle(connection, rows, restored, RowState.RELEASED)
+            connection.execute(update(table).where(table.c.id == batch.id).values(stamps))
+        return back
+
+    def rows_of(self, batch: Batch) -> Sequence[KeptRow]:
+        """Return the rows of *batch* that are not back yet, those in quarantine as well."""
+        row = self._ledger.timeout
+        is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
+        query = self._kept().where(row.c.batch_id == batch.id, is_here).order_by(row.c.row_index)
+
+        def work() -> list[KeptRow]:
+            with self._reading(f"reading the rows of batch {batch.id}") as connection:
+                return [_kept(found) for found in connection.execute(query)]
+
+        return retrying(work)
+
+    # ── putting back single rows ────────────────────────────────────────────────────────────
+
+    def begin_return(
+        self, source: str | None, which: QuarantineFilter, *, after: int
+    ) -> Sequence[KeptRow]:
+        """Record that the next rows in quarantine go back; empty at the end.
+
+        Args:
+            source: Whose rows; None: of all.
+            which: Which of them.
+            after: Only rows whose own id is above.
+        """
+        row, batch = self._ledger.timeout, self._ledger.batch
+        unsettled = [*OPEN, BatchState.DOUBTFUL]
+        settled = select(batch.c.id).where(batch.c.state.not_in(unsettled))
+        query = (
+            self._kept()
+            .where(
+                *in_quarantine(row, batch, which),
+                row.c.batch_id.in_(settled),
+                row.c.id > after,
+                *([] if source is None else [row.c.source == source]),
+            )
+            .order_by(row.c.id)
+            .limit(_RETURNED_AT_A_TIME)
+            .with_for_update(of=row)
+        )
+        with self._writing("recording that quarantined rows go back") as connection:
+            found = [_kept(each) for each in connection.execute(query)]
+            self.mark_going(connection, found, RowState.RELEASED)
+        return found
+
+    def kept(self, connection: Connection, ids: Collection[int]) -> Sequence[KeptRow]:
+        """Return rows by the ledger's own ids, in the caller's transaction."""
+        row = self._ledger.timeout
+        return [
+            _kept(found)
+            for some in _slices(sorted(ids))
+            for found in connection.execute(self._kept().where(row.c.id.in_(some)))
+        ]
+
+    def mark_going(
+        self, connection: Connection, rows: Sequence[KeptRow], towards: RowState
+    ) -> None:
+        """Record, in the caller's transaction, that *rows* go back and become *towards*."""
+        row = self._ledger.timeout
+        for some in _slices([each.id for each in rows]):
+            connection.execute(update(row).where(row.c.id.in_(some)).values(going_back=towards))
+
+    def confirm_return(
+        self, rows: Sequence[KeptRow], restored: Collection[TimeoutId], towards: RowState
+    ) -> int:
+        """Record what became of *rows* that went back; return how many are back.
+
+        Of the others, those on their way out of quarantine stay there, with the reason.
+        """
+        with self._writing("recording which rows are back") as connection:
+            return self._settle(connection, rows, restored, towards)
+
+    def _settle(
+        self,
+        connection: Connection,
+        rows: Sequence[KeptRow],
+        restored: Collection[TimeoutId],
+        towards: RowState,
+    ) -> int:
+        row = self._ledger.timeout
+        back = [each.id for each in rows if each.document.id in restored]
+        left = [each.id for each in rows if each.document.id not in restored]
+        for some in _slices(back):
+            values = {"state": towards, "going_back": None}
+            connection.execute(update(row).where(row.c.id.in_(some)).values(values))
+        for some in _slices(left):
+            taken: dict[str, Any] = {"going_back": None}
+            if towards is RowState.RELEASED:
+                taken |= {
+                    "state": RowState.QUARANTINED,
+                    "reason": Reason.ID_TAKEN,
+                    "reason_detail": "the store has another timeout of this id; remove one",
+                }
+            connection.execute(update(row).where(row.c.id.in_(some)).values(taken))
+        return len(back)
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def _known(self, connection: Connection, source: str, ids: Sequence[TimeoutId]) -> set[str]:
+        row = self._ledger.timeout
+        found: set[str] = set()
+        for some in _slices(ids):
+            query = select(row.c.store_id).where(
+                row.c.source == source, row.c.store_id.in_(some), self._ledger.is_open(row)
+            )
+            found |= {*connection.scalars(query)}
+        return found
+
+    def _kept(self) -> Select[Any]:
+        row = self._ledger.timeout.c
+        return select(
+            row.id,
+            row.endpoint,
+            row.source,
+            row.store_id,
+            row.destination,
+            row.saga_id,
+            row.due,
+            row.body,
+            row.headers,
+            row.store_version,
+            row.store_extra,
+        )
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            yield connection
+
+
+def insert_claim(
+    connection: Connection,
+    ledger: LedgerSide,
+    request: ClaimRequest,
+    documents: Sequence[Document],
+) -> Batch:
+    """Write a batch that is ``claiming``, with its rows, in the caller's transaction."""
+    body_bytes = sum(len(document.body or b"") for document in documents)
+    batch_id = inserted_id(
+        connection.execute(
+            insert(ledger.batch).values(
+                run_id=request.run,
+                endpoint=request.endpoint.name,
+                source=request.endpoint.source,
+                lane=request.lease.lane,
+                mode=request.mode,
+                state=BatchState.CLAIMING,
+                attempt=0,
+                size=len(documents),
+                body_bytes=body_bytes,
+                first_due=min(document.due_at for document in documents),
+                last_due=max(document.due_at for document in documents),
+                owner=request.lease.owner,
+                lease_token=request.lease.token,
+                claiming_at=database_now(),
+            )
+        )
+    )
+    rows = [_row(request, batch_id, index, document) for index, document in enumerate(documents)]
+    connection.execute(insert(ledger.timeout), rows)
+    return Batch(
+        id=BatchId(batch_id),
+        run=request.run,
+        endpoint=request.endpoint.name,
+        source=request.endpoint.source,
+        lane=request.lease.lane,
+        mode=request.mode,
+        state=BatchState.CLAIMING,
+        attempt=0,
+        size=len(documents),
+        body_bytes=body_bytes,
+    )
+
+
+def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -> dict[str, Any]:
+    destination, headers = document.destination, document.headers_text
+    reason, detail = None, document.flaw
+    if detail is not None:
+        reason = Reason.BODY_MISSING
+    elif not is_storable(destination or "") or not is_storable(headers or ""):
+        # what a database does not take is in ``extra``, from which the document is restored
+        destination, headers = None, None
+        reason, detail = Reason.UNREADABLE_HEADERS, "a character that no database takes"
+    return {
+        "source": request.endpoint.source,
+        "endpoint": request.endpoint.name,
+        "store_id": document.id,
+        "batch_id": batch_id,
+        "row_index": index,
+        "destination": destination,
+        "saga_id": document.saga_id,
+        "due": document.due_at,
+        "body": document.body,
+        "headers": headers,
+        "content_hash": content_hash(headers, document.body),
+        "state": None if reason is None else RowState.QUARANTINED,
+        "reason": reason,
+        "reason_detail": detail,
+        "store_version": document.version,
+        "store_extra": document.extra,
+    }
+
+
+def _kept(row: Row[Any]) -> KeptRow:
+    return KeptRow(
+        id=row.id,
+        endpoint=StoreEndpoint(name=EndpointName(row.endpoint), source=row.source),
+        document=Document(
+            id=TimeoutId(row.store_id),
+            destination=row.destination,
+            saga_id=row.saga_id,
+            due_at=row.due,
+            body=row.body,
+            headers_text=row.headers,
+            version=row.store_version or "",
+            extra=row.store_extra or "{}",
+        ),
+    )
+
+
+def _slices(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield *items* in parts that any database takes as parameters."""
+    for start in range(0, len(items), _IDS_AT_A_TIME):
+        yield items[start : start + _IDS_AT_A_TIME]

@@ -1,0 +1,250 @@
+"""Claiming from a document store, and putting back, in two recorded steps each.
+
+Rules of this file: the ledger records what is about to happen, the store does it and keeps the
+evidence, the ledger records what the store did, and then the evidence goes. Whatever stops this
+in between, the ledger names the step, and that step is done again. Source:
+docs/adr/0008-two-step-claims.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.domain.states import BatchState, RowState
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import IllegalTransition, StoreError
+from migrator.ports import (
+    Batch,
+    Claim,
+    ClaimRequest,
+    Cursor,
+    FaultPoint,
+    Lease,
+    StoreEndpoint,
+)
+from migrator.ports.documents import (
+    Candidate,
+    Document,
+    DocumentStore,
+    Mark,
+    claim_mark,
+    release_mark,
+    return_mark,
+)
+from migrator.stores.documents.books import DocumentBooks, KeptRow
+
+_log = logging.getLogger(__name__)
+
+_READ_AT_A_TIME: Final = 100
+"""Documents read between two looks at how many bytes they are."""
+_MORE: Final = 4
+"""How much further a look goes when all that the last one found was not to be had."""
+_TRIES: Final = 5
+"""How often others may be faster before a claim says that there is nothing."""
+_SIDE_BY_SIDE: Final = 8
+"""Rows put back at the same time, each for itself."""
+_TICK: Final = timedelta(microseconds=1)
+
+
+class DocumentClaims:
+    """Implements ``ports.Claims`` over a ledger and a document store."""
+
+    def __init__(
+        self,
+        books: DocumentBooks,
+        documents: DocumentStore,
+        *,
+        ledger_id: Callable[[], str],
+        fault: FaultPoint = lambda _step: None,
+    ) -> None:
+        """Take from *documents* into *books*; *ledger_id* is asked when a mark is made."""
+        self._books = books
+        self._documents = documents
+        self._ledger_id = ledger_id
+        self._fault = fault
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        """Move the soonest due timeouts into a new batch; see ``ports.Claims``."""
+        for _ in range(_TRIES):
+            chosen = self._chosen(request)
+            if not chosen:
+                return None
+            recorded = self._books.record_claim(request, chosen)
+            if recorded is None:
+                continue  # another claimer was faster
+            self._fault("claim.recorded")
+            claimed = self._finish_claim(recorded, request.endpoint, chosen, request.lease)
+            if claimed is not None:
+                last = chosen[-1]
+                return Claim(batch=claimed, cursor=Cursor(due_at=last.due_at, id=last.id))
+        return None
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish what a crash left half-done; see ``ports.Claims``."""
+        if batch.state is BatchState.RELEASING:
+            self._finish_release(batch, lease)
+            return None
+        if batch.state is not BatchState.CLAIMING:
+            raise IllegalTransition(f"a batch that is {batch.state} is not half-done")
+        documents = [row.document for row in self._books.rows_of(batch)]
+        return self._finish_claim(batch, _endpoint_of(batch), documents, lease)
+
+    def release(self, batch: Batch, lease: Lease) -> int:
+        """Put every timeout of a batch back; see ``ports.Claims``.
+
+        One whose id the store has again stays here, in quarantine.
+        """
+        if batch.state is not BatchState.RELEASING:
+            batch = self._books.begin_release(batch, lease)
+            self._fault("release.recorded")
+        return self._finish_release(batch, lease)
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        """Put quarantined timeouts of settled batches back; see ``ports.Claims``."""
+        source = None if endpoint is None else endpoint.source
+        last = back = 0
+        while rows := self._books.begin_return(source, which, after=last):
+            self._fault("return.recorded")
+            back += self.bring_back(rows, RowState.RELEASED)
+            last = rows[-1].id
+        return back
+
+    def bring_back(self, rows: Sequence[KeptRow], towards: RowState) -> int:
+        """Put back *rows* that are recorded as going; return how many became *towards*.
+
+        Each has a mark of its own, so that any number of them may be tried again.
+        """
+        restored = self.restore_singly(rows)
+        self._fault("return.restored")
+        back = self._books.confirm_return(rows, restored, towards)
+        self._fault("return.confirmed")
+        self.forget_singly([row for row in rows if row.document.id in restored])
+        return back
+
+    def restore_singly(self, rows: Sequence[KeptRow]) -> Collection[TimeoutId]:
+        """Restore the document of each row under the row's own mark; return those restored."""
+        ledger_id = self._ledger_id()
+
+        def restore(row: KeptRow) -> Collection[TimeoutId]:
+            mark = return_mark(ledger_id, row.id)
+            return self._documents.put_back(row.endpoint, mark, [row.document])
+
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
+            return {each for restored in pool.map(restore, rows) for each in restored}
+
+    def forget_singly(self, rows: Sequence[KeptRow]) -> None:
+        """Remove the evidence of rows that are back."""
+        ledger_id = self._ledger_id()
+
+        def forget(row: KeptRow) -> None:
+            self._forget(row.endpoint, return_mark(ledger_id, row.id), [row.document.id])
+
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
+            list(pool.map(forget, rows))
+
+    # ── the two second steps ────────────────────────────────────────────────────────────────
+
+    def _finish_claim(
+        self, batch: Batch, endpoint: StoreEndpoint, documents: Sequence[Document], lease: Lease
+    ) -> Batch | None:
+        """Take what a batch that is ``claiming`` names; None: others had all of it."""
+        mark = claim_mark(self._ledger_id(), batch.id)
+        taken = self._documents.take(endpoint, mark, documents)
+        self._fault("claim.taken")
+        claimed = self._books.confirm_claim(batch, taken, lease)
+        self._fault("claim.confirmed")
+        self._forget(endpoint, mark, taken)
+        return claimed
+
+    def _finish_release(self, batch: Batch, lease: Lease) -> int:
+        endpoint = _endpoint_of(batch)
+        mark = release_mark(self._ledger_id(), batch.id)
+        documents = [row.document for row in self._books.rows_of(batch)]
+        restored = self._documents.put_back(endpoint, mark, documents)
+        self._fault("release.restored")
+        back = self._books.confirm_release(batch, restored, lease)
+        self._fault("release.confirmed")
+        self._forget(endpoint, mark, restored)
+        return back
+
+    def _forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
+        """Remove evidence that nobody will ask for again; what cannot be removed harms nobody."""
+        try:
+            self._documents.forget(endpoint, mark, ids)
+        except StoreError as exc:
+            _log.warning(
+                "evidence of a claim stays in the store; it is not needed any more",
+                extra={"action": "evidence_left", "mark": mark, "error": str(exc)},
+            )
+
+    # ── choosing ────────────────────────────────────────────────────────────────────────────
+
+    def _chosen(self, request: ClaimRequest) -> Sequence[Document]:
+        """Return the soonest due documents that may be claimed, within the request's limits."""
+        at_most = request.max_rows
+        while True:
+            listed = self._documents.soonest(
+                request.endpoint,
+                due_after=_after(request),
+                due_until=request.due_until,
+                at_most=at_most,
+            )
+            chosen = self._read(request, self._free(request, listed)[: request.max_rows])
+            if chosen or len(listed) < at_most:
+                return chosen
+            at_most *= _MORE
+
+    def _free(self, request: ClaimRequest, listed: Sequence[Candidate]) -> Sequence[Candidate]:
+        fit = [
+            each
+            for each in listed
+            if each.destination not in request.not_for
+            and (request.only is None or each.id in request.only)
+        ]
+        known = self._books.known(request.endpoint.source, [each.id for each in fit])
+        return [each for each in fit if each.id not in known]
+
+    def _read(self, request: ClaimRequest, wanted: Sequence[Candidate]) -> Sequence[Document]:
+        found: list[Document] = []
+        size = 0
+        for document in self._documents_of(request.endpoint, wanted):
+            if not _is_in_range(request, document):
+                continue  # it was changed since it was listed
+            size += len(document.body or b"") + len((document.headers_text or "").encode())
+            if found and size > request.max_bytes:
+                break
+            found.append(document)
+        return found
+
+    def _documents_of(
+        self, endpoint: StoreEndpoint, wanted: Sequence[Candidate]
+    ) -> Iterator[Document]:
+        """Yield what is still there of *wanted*, in that order, read as it is asked for."""
+        for start in range(0, len(wanted), _READ_AT_A_TIME):
+            ids = [each.id for each in wanted[start : start + _READ_AT_A_TIME]]
+            read = {document.id: document for document in self._documents.read(endpoint, ids)}
+            yield from (read[each] for each in ids if each in read)
+
+
+def _endpoint_of(batch: Batch) -> StoreEndpoint:
+    return StoreEndpoint(name=batch.endpoint, source=batch.source)
+
+
+def _after(request: ClaimRequest) -> datetime | None:
+    """Return the exclusive start; the cursor's own moment is looked at again."""
+    if request.cursor is None:
+        return request.due_after
+    inclusive = request.cursor.due_at - _TICK
+    return inclusive if request.due_after is None else max(inclusive, request.due_after)
+
+
+def _is_in_range(request: ClaimRequest, document: Document) -> bool:
+    is_soon = document.due_at <= request.due_until
+    return is_soon and (request.due_after is None or document.due_at > request.due_after)

@@ -1,0 +1,112 @@
+"""Restoring handed-over timeouts into a document store, in two recorded steps.
+
+Rules of this file: the recall's lease is proven first; a row is recorded as going back before
+anything is asked of the store, and as recalled after the store has it; until then its message is
+held, so a crash in between leaves a copy that the next recall takes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from sqlalchemy import Engine
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
+from migrator.domain.states import RowState
+from migrator.errors import LedgerError
+from migrator.ports import FaultPoint, Lease
+from migrator.ports.recall import Sighting
+from migrator.stores.documents.books import DocumentBooks, KeptRow
+from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.fencing import hold_lease
+from migrator.stores.forecast import forecast
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.sightings import judge, key_of, sighted_rows
+
+_Found = tuple[Mapping[Sighting, RecallOutcome], Mapping[Sighting, KeptRow]]
+
+
+class DocumentRecalls:
+    """Implements ``ports.Recalls`` over a ledger and a document store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: LedgerSide,
+        books: DocumentBooks,
+        claims: DocumentClaims,
+        *,
+        fault: FaultPoint = lambda _step: None,
+    ) -> None:
+        """Restore rows of *ledger* as *claims* puts rows back."""
+        self._engine = engine
+        self._ledger = ledger
+        self._books = books
+        self._claims = claims
+        self._fault = fault
+
+    def restore(
+        self,
+        sightings: Collection[Sighting],
+        scope: RecallScope,
+        lease: Lease,
+        *,
+        not_before: datetime,
+    ) -> Mapping[Sighting, RecallOutcome]:
+        """Restore what is meant and say what each sighting is; see ``ports.Recalls``.
+
+        When it raises ``StoreUnavailable``, some rows may be restored and not yet recorded as
+        that: calling it again with the same messages records them.
+        """
+        if not sightings:
+            return {}
+        judged, going = self._begin(sightings, scope, lease, not_before)
+        if not going:
+            return judged
+        self._fault("recall.recorded")
+        rows = [*{row.id: row for row in going.values()}.values()]
+        restored = self._claims.restore_singly(rows)
+        self._fault("recall.put_back")
+        self._books.confirm_return(rows, restored, RowState.RECALLED)
+        self._fault("recall.confirmed")
+        back = [row for row in rows if row.document.id in restored]
+        self._claims.forget_singly(back)
+        taken = [s for s, row in going.items() if row.document.id not in restored]
+        return {**judged, **dict.fromkeys(taken, RecallOutcome.TAKEN)}
+
+    def forecast(
+        self,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+        exact_rows: int | None = None,
+    ) -> RecallForecast:
+        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
+        return forecast(
+            self._engine, self._ledger, scope, now=now, not_before=not_before, exact_rows=exact_rows
+        )
+
+    def _begin(
+        self,
+        sightings: Collection[Sighting],
+        scope: RecallScope,
+        lease: Lease,
+        not_before: datetime,
+    ) -> _Found:
+        doing = "recording that handed-over rows go back"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            hold_lease(connection, self._ledger, lease)
+            known = {
+                (row.batch_id, row.row_index): row
+                for row in connection.execute(sighted_rows(self._ledger, sightings, scope))
+            }
+            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
+            wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
+            ids = {known[key_of(s)].id for s in wanted}
+            rows = {row.id: row for row in self._books.kept(connection, ids)}
+            self._books.mark_going(connection, [*rows.values()], RowState.RECALLED)
+        return judged, {s: rows[known[key_of(s)].id] for s in wanted}

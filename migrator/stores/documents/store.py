@@ -1,0 +1,142 @@
+"""A document store as people ask about it: endpoints, a survey, a trial; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Engine, inspect, select
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.domain.states import Mode
+from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
+from migrator.errors import LedgerError, StoreError, UnknownEndpoint
+from migrator.ports import ClaimRequest, Lease, StoreEndpoint, SurveyedRow
+from migrator.ports.documents import Candidate, Document, DocumentStore
+from migrator.stores.documents.books import DocumentBooks, insert_claim
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LATEST
+from migrator.stores.trial import insert_run
+
+
+class DocumentStoreView:
+    """Implements ``ports.Store`` over a document store and the ledger beside it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: LedgerSide,
+        books: DocumentBooks,
+        documents: DocumentStore,
+        *,
+        named: Sequence[str] = (),
+    ) -> None:
+        """Look at *documents*; endpoints *named* in the settings exist even without a timeout."""
+        self._engine = engine
+        self._ledger = ledger
+        self._books = books
+        self._documents = documents
+        self._named = frozenset(named)
+
+    @property
+    def kind(self) -> str:
+        """Name of the store's kind, as in settings."""
+        return self._documents.kind
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint that owns a timeout; see ``ports.Store``."""
+        return self._documents.endpoints()
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint called *name*; see ``ports.Store``.
+
+        One without a timeout is known if the settings name it, or the ledger has met it.
+        """
+        endpoint = StoreEndpoint(name=EndpointName(name), source=self._documents.source_of(name))
+        if name in self._named or self._is_in_ledger(endpoint):
+            return endpoint
+        known = self.endpoints()
+        if endpoint not in known:
+            raise UnknownEndpoint(name, tuple(each.name for each in known))
+        return endpoint
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield all timeouts without their bodies; see ``ports.Store``.
+
+        Works without a ledger, too: then no timeout is in it.
+        """
+        has_ledger = self._has_ledger()
+        for page in self._documents.list(endpoint):
+            ids = [each.id for each in page]
+            known = self._books.known(endpoint.source, ids) if has_ledger else set()
+            yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Write a claim into the ledger and roll back, and prove the rights at the store."""
+        doing = f"a trial claim from {endpoint.source}; nothing was changed"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            run = insert_run(connection, self._ledger, endpoint)
+            request = ClaimRequest(
+                run=run,
+                endpoint=endpoint,
+                lease=Lease(lane=Lane(0), owner="trial", token=0),
+                mode=Mode.STAGED,
+                due_after=None,
+                due_until=LATEST,
+                max_rows=1,
+                max_bytes=1,
+                cursor=None,
+            )
+            insert_claim(connection, self._ledger, request, [_invented()])
+            connection.rollback()
+        self._documents.probe(endpoint)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        return self._documents.unfinished_vendor_runs()
+
+    def _is_in_ledger(self, endpoint: StoreEndpoint) -> bool:
+        if not self._has_ledger():
+            return False
+        run = self._ledger.run
+        query = select(run.c.id).where(run.c.source == endpoint.source).limit(1)
+
+        def work() -> bool:
+            doing = "looking for an endpoint in the ledger"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                return connection.execute(query).first() is not None
+
+        return retrying(work)
+
+    def _has_ledger(self) -> bool:
+        def work() -> bool:
+            doing = "looking for the ledger"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                table = self._ledger.timeout
+                return inspect(connection).has_table(table.name, schema=table.schema)
+
+        return retrying(work)
+
+
+def _invented() -> Document:
+    return Document(
+        id=TimeoutId("trial"),
+        destination=None,
+        saga_id=None,
+        due_at=LATEST,
+        body=b"",
+        headers_text=None,
+        version="",
+        extra="{}",
+    )
+
+
+def _surveyed(candidate: Candidate, *, is_in_ledger: bool) -> SurveyedRow:
+    return SurveyedRow(
+        id=candidate.id,
+        destination=candidate.destination,
+        due_at=candidate.due_at,
+        headers_text=candidate.headers_text,
+        body_bytes=candidate.body_bytes or 0,
+        is_in_ledger=is_in_ledger,
+    )

@@ -1,0 +1,60 @@
+"""What a message in a delay level turns out to be, by the ledger; the same for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, func, select, true, tuple_
+
+from migrator.database.types import byte_length
+from migrator.domain.recall import RecallOutcome, RecallScope
+from migrator.domain.states import BatchState, RowState
+from migrator.ports.recall import Sighting
+from migrator.stores.forecast import of_batches, of_rows
+from migrator.stores.ledger_side import LedgerSide
+
+
+def sighted_rows(
+    ledger: LedgerSide, sightings: Collection[Sighting], scope: RecallScope
+) -> Select[Any]:
+    """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
+    row, batch = ledger.timeout, ledger.batch
+    keys = [key_of(sighting) for sighting in sightings]
+    return (
+        select(
+            row.c.id,
+            row.c.batch_id,
+            row.c.row_index,
+            row.c.source,
+            row.c.store_id,
+            row.c.due,
+            func.coalesce(row.c.state, batch.c.state).label("state"),
+            byte_length(row.c.body).label("body_bytes"),
+            and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope)).label("is_meant"),
+        )
+        .join(batch, batch.c.id == row.c.batch_id)
+        .where(tuple_(row.c.batch_id, row.c.row_index).in_(keys))
+        .with_for_update(of=row)
+    )
+
+
+def key_of(sighting: Sighting) -> tuple[int, int]:
+    """Return by which a row is found: its batch, and its index in there."""
+    return sighting.row.batch, sighting.row.row_index
+
+
+def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
+    """Return what *sighting* is; ``RESTORED`` means that its row is to be restored."""
+    if row is None:
+        return RecallOutcome.FOREIGN
+    if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
+        return RecallOutcome.DIFFERENT
+    if row.state == RowState.RECALLED:
+        return RecallOutcome.LEFTOVER
+    if row.state != BatchState.HANDED_OVER:
+        return RecallOutcome.UNSETTLED
+    if not row.is_meant:
+        return RecallOutcome.OUT_OF_SCOPE
+    return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED
