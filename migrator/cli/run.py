@@ -32,9 +32,10 @@ from migrator.cli.status import lane_name, write_endpoints
 from migrator.config import Settings
 from migrator.daemon.launch import run as launch
 from migrator.daemon.occasions import Fire, hooked, tell_exit
+from migrator.daemon.recheck import Checks
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
-from migrator.engine.checks import refuse, run_checks
+from migrator.engine.checks import find_ways, recheck, refuse, run_checks
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ExitCode, MigratorError
 from migrator.web.documents import endpoint_documents
@@ -144,6 +145,7 @@ def _migrate(
             describe=lambda: _progress_line(app),
             load=load,
             fire=fire,
+            checks=_checks(app, names),
         )
 
 
@@ -170,6 +172,15 @@ def _preflight(app: App, names: Sequence[str]) -> None:
                     "text": finding.text,
                 },
             )
+
+
+def _checks(app: App, names: Sequence[str]) -> Checks:
+    """Return what is looked at again while it runs."""
+    context = check_context(app, names, None)
+    return Checks(
+        refusing=lambda: recheck(context, destinations=app.destinations.known()),
+        ways=lambda: find_ways(context, app.hand_overs),
+    )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, Size
 from migrator.config.section import Section
@@ -58,6 +58,10 @@ class Tls(Section):
         return self
 
 
+def _none_when_empty(value: object) -> object:
+    return None if value == "" else value
+
+
 class Broker(Section):
     """RabbitMQ, where messages wait from now on."""
 
@@ -86,6 +90,12 @@ class Broker(Section):
     )
     confirm_deadline: Annotated[Duration, SOME_TIME] = Field(
         default=timedelta(minutes=1), description="longest wait for an answer to a publish"
+    )
+    recheck_interval: Annotated[
+        Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
+    ] = Field(
+        default=timedelta(minutes=10),
+        description="how often a running daemon makes the checks of the broker again; empty: never",
     )
     max_message_bytes: Annotated[Size, Field(ge=1, le=2**31 - 1)] = Field(
         default=134_217_728, description="the broker's limit for a message body"

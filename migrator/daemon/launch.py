@@ -18,7 +18,7 @@ from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.gate import Gate
-from migrator.daemon.jobs import Tally
+from migrator.daemon.jobs import Job, Tally
 from migrator.daemon.knobs import Knobs
 from migrator.daemon.lanes import LaneThread
 from migrator.daemon.leases import LeaseKeeper
@@ -29,6 +29,7 @@ from migrator.daemon.openers import DispatcherOpener, LaneOpener, Runs
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.panel import DaemonPanel, PanelParts
 from migrator.daemon.reads import AppReads
+from migrator.daemon.recheck import Checks, Recheck
 from migrator.daemon.reload import Reload
 from migrator.daemon.schedule import schedule
 from migrator.daemon.service import Service
@@ -66,12 +67,13 @@ def run(
     describe: Callable[[], str],
     load: Callable[[], Settings] | None = None,
     fire: Fire = lambda _event, _text, _facts: None,
+    checks: Checks | None = None,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
     *watch* is called a few times a second, by the main thread; *describe* says in a line how far
     everything is, and may take its time; *load* reads the settings anew when a signal asks for it;
-    *fire* tells hooks.
+    *fire* tells hooks; *checks* are made again at intervals.
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
 
@@ -90,7 +92,7 @@ def run(
             for _, each in runs:
                 app.runs.end(each, "failed")
             raise
-        return daemon.work(watch=watch, describe=describe, load=load)
+        return daemon.work(watch=watch, describe=describe, load=load, checks=checks)
 
 
 class _Daemon:
@@ -143,6 +145,7 @@ class _Daemon:
         watch: Callable[[], None],
         describe: Callable[[], str],
         load: Callable[[], Settings] | None,
+        checks: Checks | None,
     ) -> ExitCode:
         """Work until the end; return the exit code."""
         app = self._app
@@ -174,7 +177,7 @@ class _Daemon:
         code = service.run(
             self._runs,
             self._crew,
-            jobs=[*jobs, self._throttles.job],
+            jobs=[*jobs, self._throttles.job, *self._rechecks(checks)],
             tally=self._tally,
             supervision=self._supervision,
             watch=watch,
@@ -184,6 +187,23 @@ class _Daemon:
             with suppress(MigratorError):  # it is done, whether or not it can be told
                 self._occasions.finished(app.books.progress())
         return code
+
+    def _rechecks(self, checks: Checks | None) -> Sequence[Job]:
+        """Return the jobs that make *checks* again; none where nobody wants them."""
+        app = self._app
+        every = app.settings.broker.recheck_interval
+        if checks is None or every is None:
+            return []
+        recheck = Recheck(
+            self._gate,
+            self._trail,
+            checks=checks,
+            bind=lambda names: app.new_destinations().unreachable(names),
+            may_hold=bool(self._moved),
+        )
+        self._ends.callback(recheck.errand.end)
+        recheck.errand.start()
+        return recheck.jobs(every)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,8 @@ class Signal(StrEnum):
     """An operator said so."""
     WINDOW = "maintenance_window"
     """It is not the time of day, or week, in which rows may be moved."""
+    CHECK = "broker_check"
+    """A check of the broker would refuse the start now."""
     ALARM = "broker_alarm"
     """Memory or disk of the broker."""
     LEVEL_DEPTH = "level_depth"

@@ -308,7 +308,11 @@ class App:
 
     @cached_property
     def destinations(self) -> RabbitDestinations:
-        """Binds destinations, or says why not."""
+        """Binds destinations, or says why not; all lanes share what it remembers."""
+        return self.new_destinations()
+
+    def new_destinations(self) -> RabbitDestinations:
+        """Return one that remembers nothing, and that nobody else waits for."""
         from migrator.broker.destinations import DestinationRules, RabbitDestinations
 
         given = self.settings.broker

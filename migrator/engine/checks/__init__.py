@@ -16,7 +16,14 @@ from migrator.engine.checks.context import (
 )
 from migrator.engine.checks.delays import DELAY_CHECKS, DelaysContext, check_delays
 from migrator.engine.checks.frozen_levels import Watch
-from migrator.engine.checks.registry import CHECKS, UNREACHABLE, refuse, run_checks
+from migrator.engine.checks.registry import (
+    CHECKS,
+    UNREACHABLE,
+    find_ways,
+    recheck,
+    refuse,
+    run_checks,
+)
 
 __all__ = [
     "CHECKS",
@@ -32,6 +39,8 @@ __all__ = [
     "Satellites",
     "Watch",
     "check_delays",
+    "find_ways",
+    "recheck",
     "refuse",
     "run_checks",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
+from migrator.domain.timeouts import QueueName
 from migrator.engine.checks import (
     broker_alarms,
     broker_reachable,
@@ -28,10 +29,12 @@ from migrator.engine.checks import (
     suffix_collisions,
     unattended_rows,
     vendor_run,
+    ways_out,
 )
 from migrator.engine.checks.context import DISPATCH, MIGRATE, MOVING, Context
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
+from migrator.ports import HandOvers
 
 Check = Callable[[Context], Iterable[Finding]]
 
@@ -102,6 +105,41 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 UNREACHABLE: Final = frozenset({broker_reachable.NAME, store_reachable.NAME})
 """Checks whose refusal means: nobody answers there."""
+
+
+def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequence[Finding]:
+    """Return what checks of the broker find that can turn out otherwise while a daemon runs.
+
+    The tables are not read again: *destinations* stand for those of their rows.
+    """
+    choices = context.choices
+
+    def collisions() -> Iterable[Finding]:
+        return suffix_collisions.among(
+            context.broker,
+            frozenset(destinations),
+            version=choices.version,
+            is_accepted=choices.accepts_suffix_collisions,
+        )
+
+    found = run_checks(context, only=(delay_entities.NAME, policies.NAME))
+    if not context.needs_delays:
+        return found
+    return [*found, *guarded(suffix_collisions.NAME, collisions)]
+
+
+def find_ways(context: Context, hand_overs: HandOvers) -> Sequence[Finding]:
+    """Return whether the destinations of what was handed over can be reached; others not."""
+    if not context.needs_delays:
+        return ()
+    check = partial(
+        ways_out.check,
+        context.broker,
+        hand_overs,
+        version=context.choices.version,
+        now=context.wall_clock(),
+    )
+    return [each for each in guarded(ways_out.NAME, check) if each.level is not Level.WARNING]
 
 
 def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequence[Finding]:

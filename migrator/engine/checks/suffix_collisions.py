@@ -31,6 +31,13 @@ def check(
         yield _finding(Level.NOT_CHECKED, "destinations", "the rows were not looked at")
         return
     ours = frozenset(destination_rows(previews))
+    yield from among(broker, ours, version=version, is_accepted=is_accepted)
+
+
+def among(
+    broker: BrokerFacts, ours: frozenset[QueueName], *, version: DelaysVersion, is_accepted: bool
+) -> Iterator[Finding]:
+    """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
     bound = broker.bound_names(version)
     if isinstance(bound, NotChecked):
         yield _finding(

@@ -15,6 +15,7 @@ SIGNALS: Final[Mapping[Signal, str]] = {
     Signal.DESTINATION_DEPTH: "A destination is full",
     Signal.LATENCY: "The database is slow",
     Signal.REPLICA_LAG: "A replica of the database is behind",
+    Signal.CHECK: "A check of the broker refuses",
     Signal.VETO: "The veto address says no",
     Signal.TOUCH_FILE: "A file says so",
 }

@@ -11,6 +11,7 @@ import pytest
 from migrator.cli import run
 from migrator.config import Settings
 from migrator.daemon.occasions import Fire
+from migrator.daemon.recheck import Checks
 from migrator.domain.hooks import HookEvent
 from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ports import DelayEntities, StoreEndpoint
@@ -26,6 +27,7 @@ class Launched:
         self.calls: list[tuple[list[str], bool]] = []
         self.wants_status = False
         self.status = ""
+        self.checked: list[str] = []
 
     def __call__(
         self,
@@ -37,6 +39,7 @@ class Launched:
         describe: Callable[[], str],
         load: Callable[[], Settings],
         fire: Fire,
+        checks: Checks,
     ) -> ExitCode:
         """Watch twice, and end as told."""
         assert load() == app.settings
@@ -46,6 +49,7 @@ class Launched:
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
         watch()
         watch()
+        self.checked = [each.check for each in (*checks.refusing(), *checks.ways())]
         return self.code
 
 
@@ -54,6 +58,7 @@ def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The stand-in, with a seeded store."""
     made = Launched()
     monkeypatch.setattr(run, "launch", made)
+    monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://nobody.invalid")  # nobody connects
     program.seeded()
     return made
 
@@ -63,6 +68,8 @@ def test_a_run_is_started_for_the_named_endpoints(program: Program, launched: La
     assert program("run", "--endpoint", "Sales").out == ""
     assert program("run", "--all-endpoints").out == ""
     assert launched.calls == [(["Sales"], False), (["Sales"], False)]
+    rechecked = {"delay-entities", "policies", "suffix-collisions", "ways-out"}
+    assert set(launched.checked) == rechecked
 
 
 @pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.QUARANTINED, ExitCode.DOUBTFUL])

@@ -1,0 +1,53 @@
+"""What somebody changes at the broker while a daemon runs is found, and waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dev.servers import wait_until
+from tests.conftest import Vhost
+from tests.e2e.daemon import listen, noted, signals, status
+from tests.e2e.rig import Rig, row
+
+
+def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_again(
+    rig: Rig, vhost: Vhost, tmp_path: Path
+) -> None:
+    """Nobody has to resume; rows stored meanwhile are moved then, and the ledger has it all."""
+    listen(rig, tmp_path)
+    rig.settings |= {
+        "MIGRATOR_BROKER__RECHECK_INTERVAL": "500ms",
+        "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
+    }
+    rig.prepare()
+    rig.insert([row()])
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until((tmp_path / "control.sock").exists, seconds=30, what="a daemon that listens")
+    wait_until(lambda: not rig.stored_ids(), seconds=20, what="the first row")
+    vhost.node.set_policy(vhost.name, "all", pattern=".*", overflow="drop-head")
+    wait_until(lambda: signals(rig) == ["broker_check"], seconds=20, what="a hold")
+    (hold,) = status(rig)["holds"]
+    assert hold["observed"].startswith("policy all: it sets overflow on ")
+    assert hold["limit"] == "narrow its pattern so that it leaves these queues alone"
+    rig.insert([row()])
+    assert _recheck(rig)["outcome"] == "refused"
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.exchange_unbind("Billing", "nsb.v2.delay-delivery", "#.Billing")
+    assert len(rig.stored_ids()) == 1
+    vhost.node.ctl("clear_policy", "-p", vhost.name, "all")
+    wait_until(lambda: not rig.stored_ids(), seconds=20, what="going on by itself")
+    assert signals(rig) == []
+    wait_until(lambda: _recheck(rig)["outcome"] == "fine", seconds=20, what="nothing to find")
+    log = rig.stop(process)
+    outcomes = [each["outcome"] for each in noted(rig, "recheck")]
+    assert [outcomes[0], outcomes[-1]] == ["fine", "fine"]
+    assert "refused" in outcomes
+    assert [each["signal"] for each in noted(rig, "hold_ended")] == ["broker_check"]
+    assert "destinations_bound_again" in log
+
+
+def _recheck(rig: Rig) -> dict[str, object]:
+    (job,) = [job for job in status(rig)["jobs"] if job["job"] == "recheck"]
+    found: dict[str, object] = job["last"]
+    return found
