@@ -187,10 +187,28 @@ def test_one_document_that_is_too_large_is_named(
 def test_unreadable_timeouts_are_left_where_they_are(raven: StrictRaven, store: RavenStore) -> None:
     """What no timeout manager could send is neither listed nor read, and nothing touches it."""
     stored(raven, 1, Time="soon")
-    stored(raven, 2, State="?")
     good = stored(raven, 3)
     assert listed(store) == [good]
     assert [d.id for d in store.read(SALES, [TimeoutId(i) for i in raven.ids()])] == [good]
+
+
+def test_ids_that_begin_otherwise_are_refused_instead_of_missed(raven: StrictRaven) -> None:
+    """A convention of the application's own shows at either end of the collection, from 4 on."""
+    for n in range(70):
+        stored(raven, n)
+    own = metadata(raven)
+    raven.store("0c9d", {"OwningTimeoutManager": "Sales", "Time": "2026-11-03T08:15:30Z"}, **own)
+    with opened(raven) as store:
+        if raven.family == "3.5":
+            assert len(store.endpoints()) == 1
+        else:
+            for ask in (store.endpoints, lambda: store.probe(SALES)):
+                with pytest.raises(StoreError, match=r"'0c9d' .*store\.ravendb\.prefixes"):
+                    ask()
+    with opened(raven, prefixes=["TimeoutDatas/", "0", "timeoutdatas/1"]) as store:
+        assert len(store.endpoints()) == 1
+        store.probe(SALES)
+        assert len(listed(store)) == 71
 
 
 def test_the_soonest_come_first(raven: StrictRaven, store: RavenStore) -> None:
@@ -479,6 +497,7 @@ ODD: dict[str, dict[str, Any]] = {
     "odd base64": {"State": "e30 ="},
     "other plane": {"Headers": {"k": "\U0001f600\u2028"}, "Destination": "Büro"},
     "half a character": {"Headers": {"k": "\ud83d"}},
+    "no base64": {"State": "?"},
     "odd header": {"Headers": {"n": 1, "t": ["x"]}},
 }
 
@@ -577,12 +596,15 @@ def test_timeouts_without_an_owner_are_shown_and_never_taken(
     stored(raven, 2, owner=None)
     (endpoint,) = store.endpoints()
     assert endpoint.name == NO_OWNER
+    assert endpoint.source == store.source_of(NO_OWNER)
     assert len(listed(store, endpoint)) == 2
     documents = store.read(endpoint, [TimeoutId(each) for each in raven.ids()])
     with pytest.raises(StoreError, match=r"store\.ravendb\.unowned"):
         store.soonest(endpoint, due_after=None, due_until=NEVER, at_most=1)
     with pytest.raises(StoreError, match=r"store\.ravendb\.unowned"):
         store.take(endpoint, MARK, documents)
+    with pytest.raises(StoreError, match=r"store\.ravendb\.unowned"):
+        store.probe(endpoint)
     assert len(raven.ids("Timeout")) == 2
 
 
@@ -674,6 +696,17 @@ def test_a_database_that_is_not_there_is_no_empty_one(raven: StrictRaven) -> Non
             store.endpoints()
         with pytest.raises(StoreError, match=r"store\.ravendb\.database"):
             store.read(StoreEndpoint(name=EndpointName("S"), source="Wrong:S"), [TimeoutId("x")])
+
+
+def test_a_probe_changes_nothing(raven: StrictRaven, store: RavenStore) -> None:
+    """It asks for a change that has no effect, and fails where changes are refused."""
+    stored(raven, 1)
+    before = dict(raven.documents)
+    store.probe(SALES)
+    assert raven.documents == before
+    raven.plan("/bulk_docs", status=403)
+    with pytest.raises(StoreError, match="cert_file"):
+        store.probe(SALES)
 
 
 def test_no_server_is_unavailable_and_its_address_is_told_without_more() -> None:

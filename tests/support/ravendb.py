@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -194,6 +195,8 @@ class StrictRaven:
                 return 200, self._page(dict(query))
             case "GET", "/docs" if self.family == "4":
                 return self._by_id(seen.target, query)
+            case "GET", "/queries" if self.family == "4":
+                return 200, self._collection(dict(query))
             case "POST", "/queries" if self.family == "3.5":
                 return 200, {"Results": [self._told(each) for each in seen.body], "Includes": []}
             case "POST", "/bulk_docs":
@@ -214,6 +217,16 @@ class StrictRaven:
             if each.id.lower().startswith(query["startsWith"].lower()) and each.id.lower() > after
         ][int(query["start"]) :][:size]
         return found if self.family == "3.5" else {"Results": found}
+
+    def _collection(self, query: dict[str, str]) -> Any:
+        rql = re.fullmatch(r"from '(\w+)'", query["query"])
+        if rql is None or set(query) != {"query", "start", "pageSize"}:
+            raise Undocumented("a query")
+        name = rql[1].lower()
+        found = [d for d in self.documents.values() if _collection_of(d.metadata) == name]
+        start = int(query["start"])
+        some = [self._told(d.id) for d in found[start : start + int(query["pageSize"])]]
+        return {"Results": some, "TotalResults": len(found), "IsStale": False, "ResultEtag": 1}
 
     def _by_id(self, target: str, query: list[tuple[str, str]]) -> tuple[int, Any]:
         if {key for key, _ in query} != {"id"} or len(self.url + target) > 2000:
@@ -299,6 +312,10 @@ class StrictRaven:
 
     def _sorted(self) -> list[Stored]:
         return [self.documents[key] for key in sorted(self.documents)]
+
+
+def _collection_of(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("@collection")).lower()
 
 
 class _Handler(BaseHTTPRequestHandler):

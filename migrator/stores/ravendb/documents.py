@@ -7,7 +7,7 @@ Source: reference ``legacy-stores.md`` 3.1, 5.4.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from migrator.domain import headers as h
 from migrator.domain.timeouts import TimeoutId
 from migrator.ports.documents import Candidate, Document
 from migrator.stores.ravendb.families import Family, RawDocument
+from migrator.stores.selection import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")
 """What the vendor's tool writes before an owner's name: it holds the timeout, or has moved it."""
@@ -30,7 +31,6 @@ _TIME: Final = re.compile(
     re.ASCII,
 )
 _STATE: Final = "State"
-_HEADERS: Final = "Headers"
 
 
 class Unreadable(ValueError):
@@ -47,6 +47,8 @@ class Timeout:
     destination: str | None
     headers_text: str | None
     body: bytes | None
+    flaw: str | None
+    """Why nobody can send it, although all of it could be restored."""
 
 
 def owner_of(raw: RawDocument) -> str:
@@ -69,18 +71,23 @@ def timeout_of(raw: RawDocument) -> Timeout:
     """Return *raw* as a timeout.
 
     Raises:
-        Unreadable: Its due time or its body cannot be read, or it has attachments, counters or
-            time series, which would not come back if it were removed and stored again.
+        Unreadable: Its due time cannot be read, no ledger could keep its id, or it has
+            attachments, counters or time series, which would not come back if it were removed
+            and stored again.
     """
     if _MORE_THAN_JSON.intersection(raw.metadata):
         raise Unreadable("it has attachments, counters or time series")
-    headers = raw.content.get(_HEADERS)
+    if not is_storable(raw.id):
+        raise Unreadable("no ledger could keep its id")
+    headers = raw.content.get("Headers")
+    body, flaw = _body(raw.content.get(_STATE))
     return Timeout(
         raw=raw,
         due_at=parse_time(raw.content.get("Time")),
         destination=_destination(raw.content.get("Destination"), headers),
         headers_text=None if headers is None else _json(headers),
-        body=_body(raw.content.get(_STATE)),
+        body=body,
+        flaw=flaw,
     )
 
 
@@ -98,35 +105,31 @@ def candidate_of(timeout: Timeout) -> Candidate:
 def document_of(timeout: Timeout) -> Document:
     """Return a timeout whole, with what ``restored`` needs.
 
-    The headers, and a body in the usual form of Base64, are not told twice: the ledger would
-    keep each body once more.
+    A body in the usual form of Base64 is not told twice: the ledger would keep it once more.
+    Headers are, for the ledger may hold none where its database takes no such text.
     """
     raw = timeout.raw
     content = dict(raw.content)
-    filled = []
-    if isinstance(content.get(_STATE), str) and content[_STATE] == _base64(timeout.body):
+    has_body_apart = timeout.body is not None and content[_STATE] == _base64(timeout.body)
+    if has_body_apart:
         content[_STATE] = None
-        filled.append(_STATE)
-    if isinstance(content.get(_HEADERS), dict):
-        content[_HEADERS] = None
-        filled.append(_HEADERS)
     saga_id = raw.content.get("SagaId")
+    extra = {
+        "collection": raw.collection,
+        "content": content,
+        "has_body_apart": has_body_apart,
+        "metadata": dict(raw.metadata),
+    }
     return Document(
         id=TimeoutId(raw.id),
         destination=timeout.destination,
-        saga_id=saga_id if isinstance(saga_id, str) else None,
+        saga_id=saga_id if isinstance(saga_id, str) and is_storable(saga_id) else None,
         due_at=timeout.due_at,
         body=timeout.body,
         headers_text=timeout.headers_text,
         version=raw.version,
-        extra=_json(
-            {
-                "collection": raw.collection,
-                "content": content,
-                "filled": filled,
-                "metadata": dict(raw.metadata),
-            }
-        ),
+        extra=json.dumps(extra, separators=(",", ":")),  # ASCII: every database takes that
+        flaw=timeout.flaw,
     )
 
 
@@ -151,10 +154,8 @@ def restored(document: Document, family: Family) -> Restored:
     """
     extra = json.loads(document.extra)
     content = dict(extra["content"])
-    if _STATE in extra["filled"]:
+    if extra["has_body_apart"]:
         content[_STATE] = _base64(document.body)
-    if _HEADERS in extra["filled"]:
-        content[_HEADERS] = json.loads(document.headers_text or "{}")
     return Restored(content=content, metadata=family.kept_metadata(extra["metadata"]))
 
 
@@ -203,15 +204,15 @@ def _destination(value: object, headers: object) -> str | None:
     )
 
 
-def _body(value: object) -> bytes | None:
+def _body(value: object) -> tuple[bytes | None, str | None]:
+    """Return a body, or why it cannot be sent."""
     if value is None:
-        return None
-    if not isinstance(value, str):
-        raise Unreadable("its body is no text")
-    try:
-        return base64.b64decode("".join(value.split()), validate=True)  # .NET passes over space
-    except (binascii.Error, ValueError) as exc:
-        raise Unreadable("its body is no Base64") from exc
+        return None, None
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            # .NET passes over white space
+            return base64.b64decode("".join(value.split()), validate=True), None
+    return None, "State holds no Base64"
 
 
 def _base64(body: bytes | None) -> str:

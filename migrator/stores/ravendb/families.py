@@ -83,6 +83,13 @@ class Family(Protocol):
         """Ask for *size* documents of a prefix in the order of ids, behind *after*."""
         ...
 
+    def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
+        """Ask for documents of a collection in the order of their changes; None: nobody can.
+
+        Behind *start* others may come and go, so this shows what there is and lists nothing.
+        """
+        ...
+
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
         """Ask for documents by id, in as many requests as their length needs."""
         ...
@@ -126,6 +133,12 @@ class Modern:
         if after is not None:
             query.append(("startAfter", after))
         return Request(method="GET", path="/docs", query=tuple(query))
+
+    def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
+        """See ``Family``; the server answers this from the collection, not from an index."""
+        rql = "from '" + collection.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        query = (("query", rql), ("start", str(start)), ("pageSize", str(size)))
+        return Request(method="GET", path="/queries", query=query)
 
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
         """See ``Family``."""
@@ -203,6 +216,10 @@ class Classic:
         if after is not None:
             query.append(("skipAfter", after))
         return Request(method="GET", path="/docs", query=tuple(query))
+
+    def part_of_collection(self, collection: str, *, start: int, size: int) -> Request | None:
+        """See ``Family``; only an index knows collections here, and it may be missing or late."""
+        return None
 
     def reads(self, ids: Sequence[str]) -> Iterator[Request]:
         """See ``Family``."""

@@ -96,6 +96,10 @@ class Receipts:
             except Conflict as exc:
                 raise StoreUnavailable(f"{self._http.where}: a receipt is in use") from exc
 
+    def probe(self) -> None:
+        """Prove the right to change documents, by removing one that there never is."""
+        self._send([Remove(id="migrator/probe", expected=None)])
+
     def _opened(self, receipt: str) -> RawDocument:
         found = self._find(receipt)
         if found is None:

@@ -37,6 +37,7 @@ from migrator.stores.ravendb.http import RavenHttp, ServerSettings
 from migrator.stores.ravendb.reader import RavenReader
 from migrator.stores.ravendb.receipts import Receipts
 from migrator.stores.ravendb.soonest import Entry, SoonestEntries
+from migrator.stores.ravendb.strays import refuse_strays
 
 NO_OWNER: Final = EndpointName("(no owner)")
 """How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
@@ -64,6 +65,8 @@ class RavenOptions:
 class RavenStore:
     """Implements ``ports.DocumentStore``."""
 
+    kind: Final = "ravendb"
+
     def __init__(
         self, options: RavenOptions, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
@@ -83,6 +86,10 @@ class RavenStore:
         """Close the connections."""
         self._http.close()
 
+    def source_of(self, name: str) -> str:
+        """Return where timeouts of *name* are; see ``ports.DocumentStore``."""
+        return f"{self._options.server.database}:{name}"
+
     def __enter__(self) -> Self:
         return self
 
@@ -93,10 +100,17 @@ class RavenStore:
         """Return whose timeouts there are; see ``ports.DocumentStore``.
 
         Documents without an owner count for ``store.ravendb.unowned``, else for ``NO_OWNER``.
+
+        Raises:
+            StoreError: There are timeouts that no listing would show.
         """
+        self._refuse_strays()
         owners = {self._claimant(owner_of(raw)) for page in self._raw_pages() for raw in page}
-        found = [self._endpoint(owner) for owner in owners if not is_marked(owner)]
-        return sorted(found, key=lambda endpoint: endpoint.name)
+        return [
+            StoreEndpoint(name=EndpointName(owner), source=self.source_of(owner))
+            for owner in sorted(owners)
+            if not is_marked(owner)
+        ]
 
     def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
         """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``."""
@@ -154,6 +168,16 @@ class RavenStore:
         """Remove the evidence; see ``ports.DocumentStore``."""
         self._receipts.forget(mark, ids)
 
+    def probe(self, endpoint: StoreEndpoint) -> None:
+        """Prove the rights that a claim needs; see ``ports.DocumentStore``.
+
+        Reads a page, and removes a document that never existed.
+        """
+        self._require_owner(endpoint)
+        self._refuse_strays()
+        next(iter(self._raw_pages()), None)
+        self._receipts.probe()
+
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what a run of the vendor's tool left; see ``ports.DocumentStore``.
 
@@ -175,13 +199,7 @@ class RavenStore:
     # ── whose is it ─────────────────────────────────────────────────────────────────────────
 
     def _claimant(self, owner: str) -> str:
-        return owner or self._options.unowned or ""
-
-    def _endpoint(self, owner: str) -> StoreEndpoint:
-        return StoreEndpoint(
-            name=EndpointName(owner) if owner else NO_OWNER,
-            source=f"{self._options.server.database}:{owner}",
-        )
+        return owner or self._options.unowned or NO_OWNER
 
     def _owner(self, endpoint: StoreEndpoint) -> str:
         database, _, owner = endpoint.source.partition(":")
@@ -190,7 +208,7 @@ class RavenStore:
         return owner
 
     def _require_owner(self, endpoint: StoreEndpoint) -> None:
-        if not self._owner(endpoint):
+        if self._owner(endpoint) == NO_OWNER:
             raise StoreError(
                 f"{self._http.where} has timeouts that name no owner, which any timeout manager "
                 "would send; set store.ravendb.unowned to the endpoint that they belong to"
@@ -204,6 +222,9 @@ class RavenStore:
                 yield [(timeout.due_at, TimeoutId(timeout.raw.id)) for timeout in page]
 
         return self._soonest.setdefault(endpoint.source, SoonestEntries(listing, self._monotonic_s))
+
+    def _refuse_strays(self) -> None:
+        refuse_strays(self._http, self._family, self._options.collections, self._prefixes)
 
     def _raw_pages(self) -> Iterator[Sequence[RawDocument]]:
         for prefix in self._prefixes:

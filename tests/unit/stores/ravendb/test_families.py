@@ -38,6 +38,7 @@ def batch(body: Any) -> Request:
 
 
 PUT_NEW = Put(id="T/1", content={"a": 1}, metadata={"m": "x"}, expected=MUST_BE_NEW)
+NOTHING = Request(method="", path="")
 PUT_ANY = Put(id="T/1", content={}, metadata={}, expected=None)
 
 REQUESTS: dict[str, tuple[Request, Request]] = {
@@ -48,6 +49,14 @@ REQUESTS: dict[str, tuple[Request, Request]] = {
     "4 page": (
         Modern().page("TimeoutDatas/", after="TimeoutDatas/33", size=7),
         page("TimeoutDatas/", "startAfter"),
+    ),
+    "4 collection": (
+        Modern().part_of_collection("It's", start=7, size=2) or NOTHING,
+        Request(
+            method="GET",
+            path="/queries",
+            query=(("query", "from 'It\\'s'"), ("start", "7"), ("pageSize", "2")),
+        ),
     ),
     "3.5 read": (
         next(Classic().reads(["T/1", "T/2"])),

@@ -1,0 +1,213 @@
+"""What the RavenDB adapter rests on, asked of a server: a real one where ``RAVENDB_URL`` names it.
+
+Without, these tests run against the strict server of ``tests/support/ravendb`` alone, which is no
+RavenDB. ``RAVENDB_DATABASE`` names an empty database for them (default ``migrator-tests``);
+``RAVENDB_CERT``, ``RAVENDB_KEY`` and ``RAVENDB_CA`` name PEM files where it asks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.ports import StoreEndpoint
+from migrator.ports.documents import Document, Mark
+from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
+from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
+from migrator.stores.ravendb.reader import RavenReader
+from migrator.stores.ravendb.store import RavenOptions, RavenStore
+from tests.support.ravendb import DATABASE, StrictRaven
+
+MARK, BACK = Mark("lg1.7.c"), Mark("lg1.7.b")
+DUE = "2031-11-03T08:15:30.1224171Z"
+COLLECTION = "TimeoutDatas"
+
+
+class Bench:
+    """A database, and how documents get into it and out of it."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Connect."""
+        self.settings = settings
+        self.http = RavenHttp(settings)
+        self.family: Family = family_of(self.http.build())
+        self.reader = RavenReader(self.http, self.family)
+        self.store = RavenStore(RavenOptions(server=settings, unowned="Sales"))
+        name = EndpointName("Sales")
+        self.sales = StoreEndpoint(name=name, source=self.store.source_of(name))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.store.close()
+        self.http.close()
+
+    def send(self, *commands: Put | Remove) -> None:
+        """Do all of *commands* or none."""
+        self.http.send(self.family.batch(commands))
+
+    def put(self, id_: str, content: Mapping[str, Any]) -> TimeoutId:
+        """Store a document as NServiceBus does."""
+        metadata = {
+            **self.family.metadata_of(COLLECTION),
+            "Raven-Clr-Type": "NServiceBus.TimeoutPersisters.RavenDB.TimeoutData, NServiceBus.R",
+        }
+        self.send(Put(id=id_, content=content, metadata=metadata, expected=None))
+        return TimeoutId(id_)
+
+    def timeout(self, n: int, **fields: Any) -> TimeoutId:
+        """Store a timeout."""
+        content = {
+            "Destination": "Billing",
+            "SagaId": "00000000-0000-0000-0000-000000000000",
+            "State": "eyJhIjoxfQ==",
+            "Time": DUE,
+            "OwningTimeoutManager": "Sales",
+            "Headers": {"NServiceBus.MessageId": f"m-{n}", "naïve": "\U0001f600", "void": None},
+        }
+        return self.put(f"{COLLECTION}/{n}-A", content | fields)
+
+    def ids(self, prefix: str) -> list[str]:
+        """Return the ids that begin so."""
+        return [raw.id for page in self.reader.pages(prefix) for raw in page]
+
+    def documents(self) -> list[Document]:
+        """Return all timeouts, whole."""
+        ids = [each.id for page in self.store.list(self.sales) for each in page]
+        return list(self.store.read(self.sales, ids))
+
+
+def _real() -> ServerSettings:
+    url = os.environ.get("RAVENDB_URL")
+    if not url:
+        pytest.skip("RAVENDB_URL is not set: no RavenDB to ask")
+    return ServerSettings(
+        url=url,
+        database=os.environ.get("RAVENDB_DATABASE", "migrator-tests"),
+        cert_file=_named("RAVENDB_CERT"),
+        key_file=_named("RAVENDB_KEY"),
+        ca_file=_named("RAVENDB_CA"),
+    )
+
+
+def _named(variable: str) -> Path | None:
+    return Path(os.environ[variable]) if variable in os.environ else None
+
+
+@pytest.fixture(params=["strict 3.5", "strict 4", "real"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Return a database without documents of the tests."""
+    if request.param == "real":
+        bench = Bench(_real())
+        assert not bench.ids("migrator/"), "RAVENDB_DATABASE has receipts of a migrator"
+        assert not bench.ids(COLLECTION), "RAVENDB_DATABASE has timeouts; give an empty one"
+        try:
+            yield bench
+        finally:
+            made = [*bench.ids("migrator/"), *bench.ids(COLLECTION)]
+            bench.send(*(Remove(id=each, expected=None) for each in made))
+            bench.close()
+        return
+    with StrictRaven(request.param.removeprefix("strict ")) as server:
+        bench = Bench(ServerSettings(url=server.url, database=DATABASE))
+        yield bench
+        bench.close()
+    assert server.violations == []
+
+
+def version_of(bench: Bench, id_: str) -> str:
+    """Return a document's version."""
+    (found,) = bench.reader.by_id([id_])
+    return found.version
+
+
+def test_a_document_that_must_be_new_is_stored_once(bench: Bench) -> None:
+    """The second attempt is a conflict, and changes nothing."""
+    new = Put(id=f"{COLLECTION}/1-A", content={"n": 1}, metadata={}, expected=MUST_BE_NEW)
+    bench.send(new)
+    with pytest.raises(Conflict):
+        bench.send(Put(id=new.id, content={"n": 2}, metadata={}, expected=MUST_BE_NEW))
+    (found,) = bench.reader.by_id([new.id])
+    assert found.content == {"n": 1}
+
+
+@pytest.mark.parametrize("state", ["gone", "changed"])
+def test_a_conditional_removal_fails_as_a_whole(bench: Bench, state: str) -> None:
+    """Of a document that is gone or changed; what else is in the batch is not done either."""
+    first, second = bench.timeout(1), bench.timeout(2)
+    version, other = version_of(bench, first), version_of(bench, second)
+    if state == "gone":
+        bench.send(Remove(id=first, expected=None))
+    else:
+        bench.timeout(1, Destination="Else")
+    with pytest.raises(Conflict):
+        bench.send(
+            Remove(id=second, expected=other, collection=COLLECTION),
+            Remove(id=first, expected=version, collection=COLLECTION),
+        )
+    assert second in bench.ids(COLLECTION)
+
+
+def test_a_version_never_comes_back(bench: Bench) -> None:
+    """The same document, removed and stored again, is another one."""
+    id_ = bench.timeout(1)
+    before = version_of(bench, id_)
+    bench.send(Remove(id=id_, expected=before, collection=COLLECTION))
+    bench.timeout(1)
+    with pytest.raises(Conflict):
+        bench.send(Remove(id=id_, expected=before, collection=COLLECTION))
+
+
+def test_pages_follow_the_last_id(bench: Bench) -> None:
+    """Every document once, in the order of ids, over more than a page."""
+    there = [f"{COLLECTION}/{n}-A" for n in range(700)]
+    bench.send(*(Put(id=i, content={}, metadata={}, expected=None) for i in there))
+    assert sorted(bench.ids(f"{COLLECTION}/")) == sorted(there)
+
+
+def test_a_timeout_is_taken_and_put_back_as_it_was(bench: Bench) -> None:
+    """Content and metadata, without what the server writes itself."""
+    id_ = bench.timeout(1, CorrelationId="c")
+    (before,) = bench.reader.by_id([id_])
+    documents = bench.documents()
+    assert list(bench.store.take(bench.sales, MARK, documents)) == [id_]
+    assert bench.ids(COLLECTION) == []
+    assert list(bench.store.take(bench.sales, MARK, documents)) == [id_]
+    bench.store.forget(bench.sales, MARK, [id_])
+    assert list(bench.store.put_back(bench.sales, BACK, documents)) == [id_]
+    assert list(bench.store.put_back(bench.sales, BACK, documents)) == [id_]
+    bench.store.forget(bench.sales, BACK, [id_])
+    (after,) = bench.reader.by_id([id_])
+    assert (after.id, after.collection) == (before.id, before.collection)
+    assert list(after.content.items()) == list(before.content.items())
+    keep = bench.family.kept_metadata
+    assert keep(after.metadata) == keep(before.metadata)
+    assert bench.ids("migrator/") == []
+
+
+def test_what_another_removed_is_left_out(bench: Bench) -> None:
+    """And the rest is taken."""
+    theirs, ours = bench.timeout(1), bench.timeout(2)
+    documents = bench.documents()
+    bench.send(Remove(id=theirs, expected=None))
+    assert list(bench.store.take(bench.sales, MARK, documents)) == [ours]
+    assert bench.ids(COLLECTION) == []
+
+
+def test_everything_else_that_is_asked_is_answered(bench: Bench) -> None:
+    """Endpoints, the soonest, the probe and the vendor's tool."""
+    id_ = bench.timeout(1, OwningTimeoutManager="")
+    assert bench.store.endpoints() == [bench.sales]
+    until = datetime(2032, 1, 1, tzinfo=UTC)
+    (found,) = bench.store.soonest(bench.sales, due_after=None, due_until=until, at_most=9)
+    due_at = datetime(2031, 11, 3, 8, 15, 30, 122_418, tzinfo=UTC)
+    assert (found.id, found.due_at) == (id_, due_at)
+    early = due_at - timedelta(microseconds=1)
+    assert not bench.store.soonest(bench.sales, due_after=None, due_until=early, at_most=9)
+    bench.store.probe(bench.sales)
+    assert bench.store.unfinished_vendor_runs() == []
