@@ -7,6 +7,7 @@ differs. Source: design section 4.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,6 +76,12 @@ class LedgerTables:
         if OPEN_STORE_ID in timeout.c:
             return and_(timeout.c[OPEN_STORE_ID] == store_id)
         return and_(timeout.c.store_id == store_id, _is_open(timeout))
+
+    def are_open(self, timeout: FromClause, store_ids: Collection[str]) -> ColumnElement[bool]:
+        """Return the condition of ``is_open`` for any of *store_ids*."""
+        if OPEN_STORE_ID in timeout.c:
+            return and_(timeout.c[OPEN_STORE_ID].in_(store_ids))
+        return and_(timeout.c.store_id.in_(store_ids), _is_open(timeout))
 
     def lease_name(self, lane: int) -> str:
         """Return the primary key of a lane's lease: ``lane.0``."""

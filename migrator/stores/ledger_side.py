@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, FromClause, Table
@@ -32,6 +33,10 @@ class LedgerSide(Protocol):
 
     def is_open(self, timeout: FromClause, store_id: Any) -> ColumnElement[bool]:
         """Return the condition under which a timeout called *store_id* may not be claimed again."""
+        ...
+
+    def are_open(self, timeout: FromClause, store_ids: Collection[str]) -> ColumnElement[bool]:
+        """Return the condition of ``is_open`` for any of *store_ids*."""
         ...
 
     def lease_name(self, lane: int) -> str:

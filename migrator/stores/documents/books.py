@@ -261,7 +261,7 @@ class DocumentBooks:
         found: set[str] = set()
         for some in _slices(ids):
             query = select(row.c.store_id).where(
-                row.c.source == source, row.c.store_id.in_(some), self._ledger.is_open(row)
+                row.c.source == source, self._ledger.are_open(row, some)
             )
             found |= {*connection.scalars(query)}
         return found

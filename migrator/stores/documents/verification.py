@@ -74,8 +74,7 @@ class DocumentVerifications(LedgerVerifications):
             self._queries.rows()
             .where(
                 row.c.source == source,
-                row.c.store_id.in_(sorted(ids)),
-                self._ledger.is_open(row),
+                self._ledger.are_open(row, sorted(ids)),
                 row.c.going_back.is_(None),
                 batch.c.state.not_in(HALF_DONE),
             )
