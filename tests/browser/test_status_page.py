@@ -11,7 +11,7 @@ from typing import Final, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from migrator.domain.control import Pause, Resume
+from migrator.domain.control import Adjust, Drain, Knob, Pause, Resume
 from migrator.web.metrics import Instruments
 from migrator.web.serving import WebPlan, serve
 from tests.support.browser import PHONE, Shown, new_browser, shown
@@ -136,6 +136,32 @@ def test_progress_moves_and_a_pause_stops_it(seen: Shown, site: Site) -> None:
     assert {each.partition("/page/")[0].rstrip("/") for each in seen.requests} == {site.base}
 
 
+def test_a_knob_is_set_and_the_daemon_is_ended(seen: Shown, site: Site) -> None:
+    """What is refused is told beside what was typed; nothing ends at the first click."""
+    page = seen.page
+    log_in(page)
+    page.get_by_role("link", name="Set something else").click()
+    field = page.get_by_label("lanes")
+    field.fill("99")
+    page.get_by_role("button", name="Set lanes").click()
+    expect(page.get_by_role("alert")).to_contain_text("lanes cannot be '99'")
+    expect(field).to_have_value("99")
+    field.fill("4")
+    field.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("Done: lanes is 4")
+    page.get_by_role("link", name="Back to the status").click()
+    expect(page.locator(".knobs")).to_contain_text(re.compile(r"lanes\s*4"))
+    page.get_by_role("link", name="End…").click()
+    assert Drain() not in [command for command, _ in site.panel.told]
+    page.get_by_role("button", name="Drain and end").click()
+    expect(page.get_by_role("status")).to_contain_text("Done: finishing what is claimed")
+    assert [command for command, _ in site.panel.told] == [
+        Adjust(knob=Knob.LANES, value="99"),
+        Adjust(knob=Knob.LANES, value="4"),
+        Drain(),
+    ]
+
+
 def test_a_wrong_token_is_refused(seen: Shown, site: Site) -> None:
     """Nothing can be pressed afterwards."""
     log_in(seen.page, "correct horse batter")
@@ -244,10 +270,18 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     page.goto(f"{site.base}/page/quarantine?endpoint=Billing")
     for screen in SCREENS[::3]:
         _keep(seen, "quarantine", screen)
+    page.goto(f"{site.base}/page/end")
+    for screen in SCREENS[::3]:
+        _keep(seen, "end", screen)
+    assert seen.complaints == []
+    page.goto(f"{site.base}/page/knobs")
+    page.get_by_label("lanes").fill("99")
+    page.get_by_role("button", name="Set lanes").click()
+    for screen in SCREENS[::3]:
+        _keep(seen, "knobs", screen)
     page.get_by_role("button", name="Log out").click()
     page.goto(f"{site.base}/page/login")
     _keep(seen, "login", SCREENS[-1])
-    assert seen.complaints == []
 
 
 def _keep(seen: Shown, name: str, screen: tuple[int, Literal["light", "dark"]]) -> None:

@@ -26,7 +26,7 @@ def handed_over(page: Page) -> int:
 
 @pytest.mark.slow
 def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
-    """Progress moves, a pause holds it, a row is tried again, and all of it is noted."""
+    """Progress moves, a pause holds it, a row is tried again, a knob set, and all is noted."""
     port = free_port()
     rig.settings |= {
         "MIGRATOR_WEB__LISTEN": f"127.0.0.1:{port}",
@@ -73,10 +73,18 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
             expect(page.locator("article data").first).not_to_have_attribute(
                 "value", str(paused), timeout=15_000
             )
+            page.get_by_role("link", name="Set something else").click()
+            page.get_by_label("rate_limit").fill("500")
+            page.get_by_role("button", name="Set rate_limit").click()
+            expect(page.get_by_role("status")).to_contain_text("rate_limit is 500 (was 60)")
+            page.goto(f"{base}/page/end")
+            page.get_by_role("button", name="Stop now").click()
+            expect(page.get_by_role("status")).to_contain_text("Done: ending between two steps")
             assert seen.complaints == []
-    rig.stop(process)
+    done = rig.finish(process, timeout=30)
+    assert done.returncode == 0, done.stderr[-4000:]
     commands = [each["command"] for each in noted(rig, "command")]
-    assert commands == ["pause", "retry", "resume"]
+    assert commands == ["pause", "retry", "resume", "set", "stop"]
     assert all(each["who"] == "alice, status page from 127.0.0.1" for each in noted(rig, "command"))
     (retried,) = noted(rig, "quarantine_retried")
     assert retried["rows"] == 1

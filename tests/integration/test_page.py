@@ -13,7 +13,16 @@ from itertools import product
 import httpx
 import pytest
 
-from migrator.domain.control import Pause, Resume, Retry
+from migrator.domain.control import (
+    Adjust,
+    Command,
+    Drain,
+    Knob,
+    Pause,
+    Resume,
+    Retry,
+    StopNow,
+)
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.web import app as web_app
 from migrator.web.metrics import Instruments
@@ -23,6 +32,7 @@ from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.support.panel import MemoryPanel
 
 TOKEN = "correct horse battery"
+COMMANDS = [f"/page/{verb}" for verb in ("pause", "resume", "set", "drain", "stop", "retry")]
 
 
 @dataclass(slots=True)
@@ -218,6 +228,67 @@ def test_pause_and_resume_without_script(alice: Visitor) -> None:
     assert {who for _, who in alice.panel.told} == {"alice, status page from 127.0.0.1"}
 
 
+def test_a_knob_is_set_as_by_the_command(alice: Visitor) -> None:
+    """The page shows what is in force, and tells once what came of it."""
+    form = {"csrf": alice.secret(), "knob": "batch_size", "value": "250"}
+    found = alice.post("/page/set", form)
+    assert (found.status_code, found.headers["location"]) == (303, "/page/knobs")
+    shown = alice.get("/page/knobs")
+    assert "Done: batch_size is 250" in text_of(shown)
+    assert 'name="value" value="250"' in shown.text
+    assert alice.panel.told == [
+        (Adjust(knob=Knob.BATCH_SIZE, value="250"), "alice, status page from 127.0.0.1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "status", "told"),
+    [
+        ("lanes", "99", 409, "lanes cannot be '99'"),
+        ("cutoff", "<b>soon</b>", 409, "cutoff cannot be '<b>soon</b>'"),
+        ("batch_size", " ", 400, "value must be given"),
+        ("mode", "direct", 400, "knob must be one of"),
+        ("", "1", 400, "knob must be one of"),
+    ],
+)
+def test_what_cannot_be_set_is_told_where_it_was_typed(
+    alice: Visitor, knob: str, value: str, status: int, told: str
+) -> None:
+    """The form keeps what was typed, whatever it is; the knobs stay as they were."""
+    before = dict(alice.panel.snapshot().knobs)
+    found = alice.post("/page/set", {"csrf": alice.secret(), "knob": knob, "value": value})
+    assert found.status_code == status
+    assert told in text_of(found)
+    if knob in before and status == 409:
+        assert f'value="{html.escape(value)}"' in found.text
+        assert f"It is still {before[knob]}." in text_of(found)
+    assert alice.panel.snapshot().knobs == before
+
+
+@pytest.mark.parametrize(("verb", "command"), [("drain", Drain()), ("stop", StopNow())])
+def test_to_end_it_takes_a_second_step(alice: Visitor, verb: str, command: Command) -> None:
+    """The first page only asks; the answer comes at once, for nothing may be there to go to."""
+    asked = alice.get("/page/end")
+    assert "No timeout is lost either way" in text_of(asked)
+    assert f'action="/page/{verb}"' in asked.text
+    assert not alice.panel.told
+    found = alice.post(f"/page/{verb}", {"csrf": alice.secret()})
+    assert found.status_code == 200
+    assert "Done: finishing" in text_of(found)
+    assert alice.panel.told == [(command, "alice, status page from 127.0.0.1")]
+    assert alice.get(f"/page/{verb}").status_code == 405
+
+
+def test_setting_and_ending_are_for_those_who_logged_in(visitor: Visitor) -> None:
+    """Others are sent to the login."""
+    for path in ("/page/knobs", "/page/end"):
+        found = visitor.get(path)
+        assert (found.status_code, found.headers["location"]) == (303, "/page/login")
+    for path in ("/page/set", "/page/drain", "/page/stop"):
+        assert visitor.post(path, {"knob": "lanes", "value": "1"}).status_code == 401
+    assert not visitor.panel.told
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -236,7 +307,7 @@ def test_nothing_is_done_for_another_site(
 ) -> None:
     """Even with the cookie and the secret."""
     secret = alice.secret()
-    for path in ("/page/pause", "/page/resume", "/page/retry", "/page/logout", "/page/login"):
+    for path in (*COMMANDS, "/page/logout", "/page/login"):
         form = {"csrf": secret, "token": TOKEN}
         assert alice.post(path, form, **headers).status_code == status
     assert not alice.panel.told
@@ -252,7 +323,7 @@ def test_a_form_of_no_page_is_refused(alice: Visitor) -> None:
 def test_a_form_without_the_secret_is_refused(alice: Visitor) -> None:
     """The page says so, and nothing was done."""
     wrong = [{"reason": "x"}, *({"csrf": guess} for guess in ("", "guess", "größer"))]
-    paths = ("/page/pause", "/page/resume", "/page/retry", "/page/logout")
+    paths = (*COMMANDS, "/page/logout")
     for path, form in product(paths, wrong):
         found = alice.post(path, form)
         assert found.status_code == 403

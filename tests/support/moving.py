@@ -7,14 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from migrator.config import HandOver
+from migrator.daemon.knobs import Knobs
 from migrator.domain.control import (
+    Adjust,
     Answer,
     Command,
+    Drain,
     Liveness,
     Pause,
     Readiness,
     Resume,
     Retry,
+    StopNow,
 )
 from migrator.domain.conversion import Reason
 from migrator.domain.ladder import Ladder, Step, build_ladder
@@ -30,6 +35,7 @@ from migrator.domain.report import (
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
+from migrator.errors import ConfigError
 from migrator.web.panel import Panel
 from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 
@@ -62,6 +68,7 @@ class MovingPanel:
             self._event(1, "run_begun", SALES, {"version": "1.2.3", "mode": "staged"}),
         ]
         self._aside = list(_rows())
+        self._knobs = Knobs(HandOver(lanes=2))
         self.told: list[tuple[Command, str]] = []
 
     def snapshot(self) -> Snapshot:
@@ -75,13 +82,7 @@ class MovingPanel:
                 progress=self._progress(),
                 endpoints=[self._view(SALES), self._view(BILLING), _dispatched()],
                 holds=list(self._holds.values()),
-                knobs={
-                    "batch_size": "1000",
-                    "rate_limit": "0 (none)",
-                    "lanes": "2",
-                    "cutoff": "1m",
-                    "mode": "staged",
-                },
+                knobs={**self._knobs.texts(), "mode": "staged"},
                 ladder=self._ladder(),
                 due=[
                     ("overdue", 1_204),
@@ -145,6 +146,14 @@ class MovingPanel:
                     self._holds.clear()
                 self._holds.pop(endpoint, None)
                 return Answer(is_done=True, text=f"{endpoint or 'hand-over'} is resumed")
+            case Adjust(knob=knob, value=value):
+                try:
+                    self._knobs.turn(knob, value)
+                except ConfigError as exc:
+                    return Answer(is_done=False, text=str(exc))
+                return Answer(is_done=True, text=f"{knob} is {self._knobs.texts()[knob]}")
+            case Drain() | StopNow():
+                return Answer(is_done=True, text="finishing what is claimed, then ending")
             case Retry(timeout_id=timeout_id):
                 before = len(self._aside)
                 self._aside = [
@@ -152,8 +161,6 @@ class MovingPanel:
                 ]
                 count = before - len(self._aside)
                 return Answer(is_done=True, text=f"{count} rows of the quarantine tried again")
-            case _:
-                return Answer(is_done=False, text="not here")
 
     def _move(self) -> None:
         now_s = time.monotonic()

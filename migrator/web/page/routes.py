@@ -21,6 +21,7 @@ from migrator.web.page.entrance import Entrance
 from migrator.web.page.exchange import Handler, as_page, go, page, static
 from migrator.web.page.filters import address_of, filter_of, number_of
 from migrator.web.page.session import Session
+from migrator.web.page.tuning import PATH, Tuning
 from migrator.web.page.views import look
 from migrator.web.panel import Panel
 
@@ -37,10 +38,11 @@ class StatusPage:
         self._orders = orders
         self._entrance = Entrance(door)
         self._acts = Acts(orders, self._entrance)
+        self._tuning = Tuning(panel, self._entrance, self._acts)
 
     def routes(self) -> list[Route]:
         """Return all paths; ``guard.is_page`` knows them by their beginning."""
-        entrance, acts = self._entrance, self._acts
+        entrance, acts, tuning = self._entrance, self._acts, self._tuning
         paths: list[tuple[str, str, Handler]] = [
             ("/", "GET", self._overview),
             ("/page/live", "GET", self._live),
@@ -49,6 +51,11 @@ class StatusPage:
             ("/page/logout", "POST", entrance.logout),
             ("/page/pause", "POST", acts.pause),
             ("/page/resume", "POST", acts.resume),
+            (PATH, "GET", tuning.show),
+            ("/page/set", "POST", tuning.set),
+            ("/page/end", "GET", self._end),
+            ("/page/drain", "POST", acts.drain),
+            ("/page/stop", "POST", acts.stop),
             ("/page/quarantine", "GET", self._quarantine),
             ("/page/retry", "POST", acts.retry),
             ("/page/style.css", "GET", static("style.css", "text/css")),
@@ -95,6 +102,20 @@ class StatusPage:
             "first_page": address_of(which) if after else "",
         }
         return page("quarantine.html", values)
+
+    async def _end(self, request: Request) -> Response:
+        """Ask again before anything ends; that is a form of its own, so that no slip does it."""
+        session = self._entrance.session(request)
+        if session is None:
+            return go("/page/login")
+        endpoints = self._panel.snapshot().progress.endpoints
+        values = {
+            "session": session,
+            "told": session.take_told(),
+            "has_login": True,
+            "in_flight": sum(each.in_flight for each in endpoints),
+        }
+        return page("end.html", values)
 
     def _looked(self, session: Session | None) -> Mapping[str, object]:
         panel = self._panel
