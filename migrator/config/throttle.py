@@ -11,11 +11,14 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from migrator.config.cron import parse_cron_window
 from migrator.config.quantities import SOME_TIME, Duration
 from migrator.config.section import Section
-from migrator.domain.windows import Window, parse_window
+from migrator.domain.windows import Opening, parse_window
 
 _UTC: Final = "UTC"
+_WORDS_OF_RANGE: Final = 2
+"""``Sat-Sun 00:00-24:00``"""
 
 
 def _none_when_empty(value: object) -> object:
@@ -23,6 +26,13 @@ def _none_when_empty(value: object) -> object:
 
 
 _Limit = Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)]
+
+
+def _opening(text: str, zone: tzinfo) -> Opening:
+    """Return a window: from one time of day to another, or a cron expression and a duration."""
+    if len(text.split()) > _WORDS_OF_RANGE:
+        return parse_cron_window(text, zone)
+    return parse_window(text)
 
 
 class Throttle(Section):
@@ -50,7 +60,8 @@ class Throttle(Section):
     )
     windows: tuple[str, ...] = Field(
         default=(),
-        description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always",
+        description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00, or from the times "
+        "of a cron expression for so long: 0 22 * * mon-fri 8h; none: always",
     )
     time_zone: str = Field(default=_UTC, description="time zone of the windows")
     touch_file: Annotated[Path | None, BeforeValidator(_none_when_empty)] = Field(
@@ -74,9 +85,9 @@ class Throttle(Section):
     )
 
     @property
-    def open_windows(self) -> Sequence[Window]:
+    def open_windows(self) -> Sequence[Opening]:
         """The windows, parsed."""
-        return [parse_window(text) for text in self.windows]
+        return [_opening(text, self.zone) for text in self.windows]
 
     @property
     def zone(self) -> tzinfo:
@@ -87,7 +98,7 @@ class Throttle(Section):
     @classmethod
     def _are_windows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            parse_window(text)
+            _opening(text, UTC)
         return value
 
     @field_validator("time_zone")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY: Final = "|".join(DAYS)
@@ -57,7 +57,20 @@ def parse_window(text: str) -> Window:
     )
 
 
-def is_open(windows: Collection[Window], local: datetime) -> bool:
+class Opening(Protocol):
+    """Times in which rows may be moved, however they are written."""
+
+    @property
+    def text(self) -> str:
+        """As an operator wrote it."""
+        ...
+
+    def is_open(self, local: datetime, /) -> bool:
+        """Return whether *local*, aware and of the wanted zone, lies in it."""
+        ...
+
+
+def is_open(windows: Collection[Opening], local: datetime) -> bool:
     """Return whether rows may be moved at *local*; without windows always."""
     return not windows or any(window.is_open(local) for window in windows)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 
 from migrator.daemon.throttles.base import Verdict
-from migrator.domain.windows import DAYS, Window, is_open
+from migrator.domain.windows import DAYS, Opening, is_open
 
 
 def judge_window(
-    windows: Sequence[Window],
+    windows: Sequence[Opening],
     zone: tzinfo,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Verdict | None:

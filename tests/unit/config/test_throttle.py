@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -74,3 +74,14 @@ def test_what_makes_no_sense_is_refused(given: dict[str, Any], why: str) -> None
     """Each with what would do."""
     with pytest.raises(ValidationError, match=why):
         Throttle(**given)
+
+
+def test_windows_may_be_cron_expressions_of_the_zone() -> None:
+    """Beside ranges; what is neither is refused."""
+    given = Throttle(windows=("0 22 * * fri 8h", "12:00-13:00"), time_zone="Europe/Vienna")
+    cron, _ = given.open_windows
+    assert cron.text == "0 22 * * fri 8h"
+    assert cron.is_open(datetime(2026, 1, 9, 21, 0, tzinfo=UTC))
+    assert not cron.is_open(datetime(2026, 1, 9, 20, 59, tzinfo=UTC))
+    with pytest.raises(ValidationError, match="weekdays by name"):
+        Throttle(windows=("0 22 * * 5 8h",))
