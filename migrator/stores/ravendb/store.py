@@ -202,10 +202,10 @@ class RavenStore:
         return owner or self._options.unowned or NO_OWNER
 
     def _owner(self, endpoint: StoreEndpoint) -> str:
-        database, _, owner = endpoint.source.partition(":")
-        if database != self._options.server.database:
+        before = self.source_of("")
+        if not endpoint.source.startswith(before):
             raise StoreError(f"{endpoint.source!r} is in another database than {self._http.where}")
-        return owner
+        return endpoint.source.removeprefix(before)
 
     def _require_owner(self, endpoint: StoreEndpoint) -> None:
         if self._owner(endpoint) == NO_OWNER:
