@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, Row, select, update
 
 from migrator.database.engine import reading, writing, writing_once
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.domain.conversion import Quarantine
 from migrator.domain.states import (
@@ -139,16 +140,12 @@ class SqlBatches:
 
     def _hold_batch(self, connection: Connection, batch: Batch, lease: Lease) -> None:
         table = self._tables.batch
-        query = (
-            select(table.c.id)
-            .where(
-                table.c.id == batch.id,
-                table.c.attempt == batch.attempt,
-                table.c.lease_token == lease.token,
-            )
-            .with_for_update()
+        query = select(table.c.id).where(
+            table.c.id == batch.id,
+            table.c.attempt == batch.attempt,
+            table.c.lease_token == lease.token,
         )
-        if connection.execute(query).first() is None:
+        if connection.execute(for_update(query, table)).first() is None:
             raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
 
     @contextmanager

@@ -30,6 +30,7 @@ from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
@@ -208,10 +209,10 @@ class SqlDispatching:
         row = self._tables.timeout
         which = and_(row.c.batch_id.in_(batches), row.c.state.is_(None))
         gone = delete(row).where(which)
-        if connection.dialect.name == "mysql":  # MySQL tells nothing of what it deletes
-            forgotten = Counter(
-                connection.scalars(select(row.c.batch_id).where(which).with_for_update())
-            )
+        if connection.dialect.name in {"mysql", "oracle"}:
+            # MySQL tells nothing of what it deletes, Oracle's driver little
+            seen = for_update(select(row.c.batch_id).where(which), row)
+            forgotten = Counter(connection.scalars(seen))
             connection.execute(gone)
         else:
             forgotten = Counter(connection.scalars(gone.returning(row.c.batch_id)))

@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import flag, for_update
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
@@ -197,7 +198,7 @@ class SqlLeases:
     def _may_take(self, lane: Lane, owner: str) -> bool:
         """Look without a lock first: a living owner must not notice who asks."""
         table = self._tables.lease
-        query = select(table.c.owner, self._is_alive().label("is_alive")).where(
+        query = select(table.c.owner, flag(self._is_alive()).label("is_alive")).where(
             table.c.name == self._tables.lease_name(lane)
         )
         doing = f"looking at lane {lane}"
@@ -208,21 +209,15 @@ class SqlLeases:
     def _is_recalling(self, connection: Connection) -> bool:
         """Return whether somebody recalls; while this transaction lasts, nobody else begins to."""
         table = self._tables.lease
-        query = (
-            select(table.c.owner.is_not(None) & self._is_alive())
-            .where(table.c.name == self._tables.lease_name(RECALL_LANE))
-            .with_for_update(read=True, key_share=True)
+        query = select(flag(table.c.owner.is_not(None) & self._is_alive())).where(
+            table.c.name == self._tables.lease_name(RECALL_LANE)
         )
-        return bool(connection.scalar(query))
+        return bool(connection.scalar(for_update(query, table, shared=True)))
 
     def _locked(self, connection: Connection, lane: Lane) -> Row[Any]:
         table = self._tables.lease
-        locked = (
-            select(table.c.name)
-            .where(table.c.name == self._tables.lease_name(lane))
-            .with_for_update()
-        )
-        connection.execute(locked).one()
+        locked = select(table.c.name).where(table.c.name == self._tables.lease_name(lane))
+        connection.execute(for_update(locked, table)).one()
         # read again behind the lock, with the time as it is now
         owned = table.c.owner.is_not(None) & self._is_alive()
         query = select(
@@ -230,7 +225,7 @@ class SqlLeases:
             table.c.owner,
             table.c.token,
             database_now().label("now"),
-            owned.label("is_alive"),
+            flag(owned).label("is_alive"),
         ).where(table.c.name == self._tables.lease_name(lane))
         return connection.execute(query).one()
 
@@ -270,10 +265,8 @@ def hold_lease(connection: Connection, tables: LedgerTables, lease: Lease) -> No
         LeaseLost: It has changed hands already.
     """
     table = tables.lease
-    query = (
-        select(table.c.token)
-        .where(table.c.name == tables.lease_name(lease.lane), table.c.token == lease.token)
-        .with_for_update(read=True, key_share=True)
+    query = select(table.c.token).where(
+        table.c.name == tables.lease_name(lease.lane), table.c.token == lease.token
     )
-    if connection.execute(query).first() is None:
+    if connection.execute(for_update(query, table, shared=True)).first() is None:
         raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")

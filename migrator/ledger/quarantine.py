@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, ins
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
+from migrator.database.portable import first_for_update
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
 from migrator.domain.conversion import Reason
@@ -124,9 +125,8 @@ class SqlQuarantine:
                 batch.c.id <= last,
             )
             .order_by(row.c.due, row.c.id)
-            .limit(RETRY_ROWS)
-            .with_for_update(of=row)
         )
+        query = first_for_update(query, row, at_most=RETRY_ROWS, dialect=connection.dialect.name)
         chosen: list[Row[Any]] = []
         size = 0
         for found in connection.execute(query):

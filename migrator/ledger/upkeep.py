@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Row, Select, case, delete, or_, selec
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
+from migrator.database.portable import MOST_IN_LIST, first_for_update
 from migrator.database.types import database_now
 from migrator.domain.states import RAISES_ATTEMPT, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId, RunId
@@ -98,14 +99,18 @@ class SqlUpkeep:
                 or_(row.c.state.is_(None), is_settled),
                 row.c.going_back.is_(None),
             )
-            .limit(_PURGE_ROWS)
-            .with_for_update(of=row)
         )
-        return query if run is None else query.where(batch.c.run_id == run)
+        if run is not None:
+            query = query.where(batch.c.run_id == run)
+        dialect = self._engine.dialect.name
+        return first_for_update(query, row, at_most=_PURGE_ROWS, dialect=dialect)
 
     def _delete(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         row = self._tables.timeout
-        connection.execute(delete(row).where(row.c.id.in_([found.id for found in rows])))
+        ids = [found.id for found in rows]
+        for start in range(0, len(ids), MOST_IN_LIST):
+            some = row.c.id.in_(ids[start : start + MOST_IN_LIST])
+            connection.execute(delete(row).where(some))
         # the books count a batch's size under its own state; rows that differ were not in it
         purged, left = Counter[int](), Counter[int]()
         for found in rows:

@@ -20,10 +20,10 @@ from sqlalchemy import (
     literal_column,
     select,
     true,
-    tuple_,
     union_all,
 )
 
+from migrator.database.portable import flag, pair_in
 from migrator.domain.states import BatchState, RowState
 from migrator.stores.dialects import Dialect
 from migrator.stores.ledger_side import LedgerSide
@@ -141,6 +141,7 @@ class AuditQueries:
     def with_keys(self, keys: Collection[tuple[int, int]]) -> Select[Any]:
         """Return rows by batch and index."""
         row = self._ledger.timeout
+        is_wanted = pair_in(row.c.batch_id, row.c.row_index, keys, dialect=self._dialect.name)
         return self.with_batch(
             select(
                 row.c.id,
@@ -152,13 +153,13 @@ class AuditQueries:
                 self.state().label("state"),
                 self._dialect.body_hash(row.c.body).label("body_hash"),
             )
-        ).where(tuple_(row.c.batch_id, row.c.row_index).in_(sorted(keys)))
+        ).where(is_wanted)
 
     def intact(self, ids: Collection[int]) -> Select[Any]:
         """Return rows by their own id, each with whether its content still has its hash."""
         row = self._ledger.timeout
         is_intact = row.c.content_hash == self._dialect.content_hash(row.c.headers, row.c.body)
-        return select(row.c.id, is_intact.label("is_intact")).where(row.c.id.in_(sorted(ids)))
+        return select(row.c.id, flag(is_intact).label("is_intact")).where(row.c.id.in_(sorted(ids)))
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
         """Return *query* over rows and their batches, also rows without one."""

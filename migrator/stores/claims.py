@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
+from migrator.database.portable import first_for_update
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
 from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
@@ -214,8 +215,9 @@ class SqlClaims:
                 batch.c.state.not_in(unsettled),
             )
             .order_by(row.c.id)
-            .limit(_RELEASE_ROWS)
-            .with_for_update(of=row)
+        )
+        query = first_for_update(
+            query, row, at_most=_RELEASE_ROWS, dialect=self._engine.dialect.name
         )
         while True:
             with self._transaction(f"releasing quarantined rows to {source}") as connection:

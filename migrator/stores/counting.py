@@ -78,6 +78,8 @@ def _by_span(
     ends: list[tuple[Any, Any]] = [
         (some.c.due <= now + span, index) for index, (_, span) in enumerate(_SPANS)
     ]
-    span = case(*ends, else_=len(_SPANS)).label("span")
-    query = select(span, func.count()).group_by(span)
+    # by a column, not by an expression: a driver that numbers its parameters makes another
+    # expression of it each time it is written
+    spans = select(case(*ends, else_=len(_SPANS)).label("span")).subquery()
+    query = select(spans.c.span, func.count()).group_by(spans.c.span)
     return [(int(index), int(rows)) for index, rows in connection.execute(query)]

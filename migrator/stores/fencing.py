@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
+from migrator.database.portable import for_update
 from migrator.errors import LeaseLost
 from migrator.ports import Batch, Lease
 from migrator.stores.ledger_side import LedgerSide
@@ -15,19 +16,17 @@ from migrator.stores.ledger_side import LedgerSide
 def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None:
     """Keep the lane from changing hands until the end of the transaction.
 
-    ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane over locks
-    the row ``FOR UPDATE`` and therefore waits for us.
+    On PostgreSQL, ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane
+    over locks the row ``FOR UPDATE`` and therefore waits for us.
 
     Raises:
         LeaseLost: It has changed hands already.
     """
     table = ledger.lease
-    query = (
-        select(table.c.token)
-        .where(table.c.name == ledger.lease_name(lease.lane), table.c.token == lease.token)
-        .with_for_update(read=True, key_share=True)
+    query = select(table.c.token).where(
+        table.c.name == ledger.lease_name(lease.lane), table.c.token == lease.token
     )
-    if connection.execute(query).first() is None:
+    if connection.execute(for_update(query, table, shared=True)).first() is None:
         raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
 
 
@@ -40,17 +39,13 @@ def hold_batch(
         LeaseLost: It is not what the caller believes, or not the lease's any more.
     """
     table = ledger.batch
-    query = (
-        select(table.c.size, table.c.body_bytes)
-        .where(
-            table.c.id == batch.id,
-            table.c.state == batch.state,
-            table.c.attempt == batch.attempt,
-            table.c.lease_token == lease.token,
-        )
-        .with_for_update()
+    query = select(table.c.size, table.c.body_bytes).where(
+        table.c.id == batch.id,
+        table.c.state == batch.state,
+        table.c.attempt == batch.attempt,
+        table.c.lease_token == lease.token,
     )
-    found = connection.execute(query).first()
+    found = connection.execute(for_update(query, table)).first()
     if found is None:
         raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
     return found.size, found.body_bytes

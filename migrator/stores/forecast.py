@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, false
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
+from migrator.database.portable import flag
 from migrator.domain.recall import RecallForecast, RecallScope
 from migrator.domain.states import BatchState
 from migrator.errors import StoreError
@@ -108,15 +109,23 @@ class Forecaster:
             .subquery()
         )
         rest = batch.size - func.coalesce(differing.c.rows, 0)
-        query = (
+        # told of each batch before it is summed up: SQL Server has no subquery within a sum
+        each = (
             select(
-                _sum(is_past, rest),
-                _sum(is_far, rest),
-                func.min(case((is_far, batch.first_due))),
+                flag(is_past).label("is_past"),
+                flag(is_far).label("is_far"),
+                rest.label("rest"),
+                batch.first_due,
             )
             .select_from(self._batch)
             .outerjoin(differing, differing.c.batch_id == batch.id)
             .where(*self._of_scope())
+            .subquery()
+        )
+        query = select(
+            _sum(each.c.is_past == 1, each.c.rest),
+            _sum(each.c.is_far == 1, each.c.rest),
+            func.min(case((each.c.is_far == 1, each.c.first_due))),
         )
         left, far, first_due = self._connection.execute(query).one()
         tally.add(int(far), 0, int(left), first_due)
@@ -128,7 +137,7 @@ class Forecaster:
             is_whole = false()
         query = (
             select(batch.id, batch.size, batch.first_due, batch.last_due)
-            .where(*self._of_scope(), func.coalesce(is_whole, false()).is_(false()))
+            .where(*self._of_scope(), flag(is_whole) == 0)
             .order_by(batch.id.desc())
         )
         return self._connection.execute(query).all()

@@ -57,7 +57,9 @@ class SqlRecalls:
             hold_lease(connection, self._ledger, lease)
             known = {
                 (row.batch_id, row.row_index): row
-                for row in connection.execute(sighted_rows(self._ledger, sightings, scope))
+                for row in connection.execute(
+                    sighted_rows(self._ledger, sightings, scope, dialect=connection.dialect.name)
+                )
             }
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, func, select, true, tuple_
+from sqlalchemy import Row, Select, and_, func, select, true
 
+from migrator.database.portable import flag, for_update, pair_in
 from migrator.database.types import byte_length
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import BatchState, RowState
@@ -17,12 +18,13 @@ from migrator.stores.ledger_side import LedgerSide
 
 
 def sighted_rows(
-    ledger: LedgerSide, sightings: Collection[Sighting], scope: RecallScope
+    ledger: LedgerSide, sightings: Collection[Sighting], scope: RecallScope, *, dialect: str
 ) -> Select[Any]:
     """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
     row, batch = ledger.timeout, ledger.batch
-    keys = [key_of(sighting) for sighting in sightings]
-    return (
+    keys = {key_of(sighting) for sighting in sightings}
+    is_meant = and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope))
+    query = (
         select(
             row.c.id,
             row.c.batch_id,
@@ -32,12 +34,12 @@ def sighted_rows(
             row.c.due,
             func.coalesce(row.c.state, batch.c.state).label("state"),
             byte_length(row.c.body).label("body_bytes"),
-            and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope)).label("is_meant"),
+            flag(is_meant).label("is_meant"),
         )
         .join(batch, batch.c.id == row.c.batch_id)
-        .where(tuple_(row.c.batch_id, row.c.row_index).in_(keys))
-        .with_for_update(of=row)
+        .where(pair_in(row.c.batch_id, row.c.row_index, keys, dialect=dialect))
     )
+    return for_update(query, row)
 
 
 def key_of(sighting: Sighting) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Engine, Row, Select, case, inspect, litera
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import flag
 from migrator.database.types import byte_length
 from migrator.errors import StoreError
 from migrator.ports import SurveyedRow
@@ -55,7 +56,7 @@ def _chunk(legacy: LegacyTable, ledger: LedgerSide | None, last_id: str | None) 
         readable.label("due_at"),
         row.Headers.label("headers_text"),
         byte_length(row.State).label("body_bytes"),
-        known.is_not(None).label("is_in_ledger"),
+        flag(known.is_not(None)).label("is_in_ledger"),
     )
     query = query.where(*legacy.is_owned)
     if last_id is not None:

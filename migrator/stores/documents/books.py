@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import first_for_update
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
 from migrator.domain.conversion import Reason
@@ -195,8 +196,9 @@ class DocumentBooks:
                 *([] if source is None else [row.c.source == source]),
             )
             .order_by(row.c.id)
-            .limit(_RETURNED_AT_A_TIME)
-            .with_for_update(of=row)
+        )
+        query = first_for_update(
+            query, row, at_most=_RETURNED_AT_A_TIME, dialect=self._engine.dialect.name
         )
         with self._writing("recording that quarantined rows go back") as connection:
             found = [_kept(each) for each in connection.execute(query)]

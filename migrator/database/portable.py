@@ -1,0 +1,79 @@
+"""Ways to say in SQL what every kind of database understands.
+
+Rules of this file: a lock that was asked for is never left out in silence (SQLAlchemy does so for
+SQL Server); a condition is selected as a number, because SQL Server and Oracle before 23ai have no
+boolean columns; what PostgreSQL gets is what it got before.
+
+Source: SQLAlchemy documentation, ``Select.with_for_update``; SQL Server documentation, "Table
+hints"; Oracle documentation, SELECT, "Restrictions on the row_limiting_clause".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, case, false, or_, tuple_
+
+S = TypeVar("S", bound=Select[Any])
+
+MOST_IN_LIST: Final = 1000
+"""Values in one ``IN``: Oracle takes no more (ORA-01795), SQL Server 2100 in a statement."""
+
+
+def for_update(
+    query: S, table: FromClause, *, shared: bool = False, skip_locked: bool = False
+) -> S:
+    """Return *query* so that the rows of *table* it finds stay as they are until the end.
+
+    Args:
+        query: Reads *table*, perhaps joined with others, whose rows are not locked.
+        table: Whose rows.
+        shared: Only keep the key from changing, where a database can tell that from other
+            changes (PostgreSQL); elsewhere the lock is exclusive, and so merely waits longer.
+        skip_locked: Leave out rows that somebody else holds, instead of waiting.
+    """
+    hints = ["UPDLOCK", "ROWLOCK", *(["READPAST"] if skip_locked else [])]
+    # Oracle wants a column, the others make a table of it
+    column = next(iter(table.primary_key))
+    return query.with_hint(table, f"WITH ({', '.join(hints)})", "mssql").with_for_update(
+        of=column, read=shared, key_share=shared, skip_locked=skip_locked
+    )
+
+
+def first_for_update(query: S, table: Table, *, at_most: int, dialect: str) -> S:
+    """Return *query* so that it locks and returns its first *at_most* rows.
+
+    Oracle refuses FETCH FIRST together with FOR UPDATE (ORA-02014): there, the rows are chosen by
+    a subquery, and those that no longer meet the conditions once they are locked are left out.
+    """
+    if dialect != "oracle":
+        return for_update(query.limit(at_most), table)
+    chosen = query.with_only_columns(table.c.id, maintain_column_froms=True).limit(at_most)
+    return for_update(query.where(table.c.id.in_(chosen.correlate(None))), table)
+
+
+def flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return 1 where *condition* holds, else 0, to be selected or compared."""
+    return case((condition, 1), else_=0)
+
+
+def pair_in(
+    first: ColumnElement[int],
+    second: ColumnElement[int],
+    keys: Collection[tuple[int, int]],
+    *,
+    dialect: str,
+) -> ColumnElement[bool]:
+    """Return the condition under which both columns together are one of *keys*.
+
+    SQL Server compares no pairs: there, the second column is compared for each value of the first.
+    """
+    if dialect != "mssql":
+        return tuple_(first, second).in_(sorted(keys))
+    of_first = defaultdict[int, list[int]](list)
+    for one, other in sorted(keys):
+        of_first[one].append(other)
+    found = [and_(first == one, second.in_(others)) for one, others in of_first.items()]
+    return or_(false(), *found)
