@@ -2,5 +2,5 @@
 
 Rules of this package: the same code gives the same bytes, on every machine and every day; a name
 without a sentence (``words``) is an error, so that no page falls behind in silence.
-``settings``, ``ledger`` and ``names`` each make pages, ``markdown`` is what they share.
+``settings``, ``ledger``, ``names`` and ``web`` each make pages, ``markdown`` is what they share.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dev.reference import names
+from dev.reference import names, web
 from dev.reference.ledger import ledger
 from dev.reference.settings import settings
 
@@ -21,6 +21,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "quarantine-reasons.md": names.quarantine_reasons,
     "ledger.md": ledger,
     "checks.md": names.checks,
+    "metrics.md": web.metrics,
 }
 """Every generated page by its file name."""
 

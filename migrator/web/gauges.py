@@ -1,7 +1,7 @@
 """What one look at the daemon tells, as metrics.
 
 Rules of this file: what is not known has no sample, never a 0; names and labels are public
-(docs/metrics.md); a label is a name of ours or of an endpoint, never a text somebody wrote.
+(``measures``); a label is a name of ours or of an endpoint, never a text somebody wrote.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from migrator.domain.jobs import JobView
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import LaneStatus, Progress
 from migrator.domain.throttle import Hold, Signal
+from migrator.web.measures import MEASURES
 from migrator.web.panel import Panel
 from migrator.web.snapshot import EndpointView, Snapshot
 
@@ -48,16 +49,9 @@ class PanelCollector(Collector):
 
 def snapshot_metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """Return the metrics of one look."""
-    yield _gauge(
-        "migrator_info",
-        "Always 1; what runs.",
-        ("version", "owner"),
-        [((snapshot.version, snapshot.owner), 1)],
-    )
-    yield _single("migrator_snapshot_age_seconds", "How old what follows is.", snapshot.age_s)
-    yield _single(
-        "migrator_snapshot_gaps", "Things that could not be read this time.", len(snapshot.gaps)
-    )
+    yield _gauge("migrator_info", [((snapshot.version, snapshot.owner), 1)])
+    yield _single("migrator_snapshot_age_seconds", snapshot.age_s)
+    yield _single("migrator_snapshot_gaps", len(snapshot.gaps))
     yield from _ledger(snapshot.progress)
     yield from _endpoints(snapshot.endpoints)
     yield from _holds(snapshot.holds)
@@ -66,83 +60,58 @@ def snapshot_metrics(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _jobs(snapshot.jobs)
     yield _gauge(
         "migrator_knob",
-        "What is set now: rows, messages per second, lanes, seconds.",
-        ("knob",),
         [((knob,), _number(value)) for knob, value in snapshot.knobs.items()],
     )
-    yield _gauge(
-        "migrator_due_rows",
-        "Rows in the tables by how soon they are due.",
-        ("due",),
-        [((span,), rows) for span, rows in snapshot.due],
-    )
+    yield _gauge("migrator_due_rows", [((span,), rows) for span, rows in snapshot.due])
 
 
 def _health(live: Liveness, ready: Readiness) -> Iterator[Metric]:
-    yield _single("migrator_alive", "1 while every loop goes on, as /live.", live.is_alive)
-    yield _single("migrator_ready", "1 while the daemon does its work, as /ready.", ready.is_ready)
+    yield _single("migrator_alive", live.is_alive)
+    yield _single("migrator_ready", ready.is_ready)
     yield _gauge(
         "migrator_worker_silent_seconds",
-        "Since when a worker's loop did not go on.",
-        ("worker",),
         [((worker,), silent_s) for worker, silent_s in live.silent_s.items()],
     )
 
 
 def _ledger(progress: Progress) -> Iterator[Metric]:
     endpoints = progress.endpoints
-    for name, what, rows in (
-        ("handed_over", "Rows given to the broker", [e.handed_over for e in endpoints]),
-        ("dispatched", "Rows sent when due", [e.dispatched for e in endpoints]),
-        ("in_flight", "Rows claimed and not settled yet", [e.in_flight for e in endpoints]),
-        ("doubtful", "Rows of which nobody can tell", [e.doubtful for e in endpoints]),
+    for name, rows in (
+        ("handed_over", [e.handed_over for e in endpoints]),
+        ("dispatched", [e.dispatched for e in endpoints]),
+        ("in_flight", [e.in_flight for e in endpoints]),
+        ("doubtful", [e.doubtful for e in endpoints]),
     ):
         yield _gauge(
             f"migrator_{name}_rows",
-            f"{what}, by the ledger.",
-            ("endpoint",),
             [((e.endpoint,), count) for e, count in zip(endpoints, rows, strict=True)],
         )
     yield _gauge(
         "migrator_quarantined_rows",
-        "Rows kept aside with a reason, by the ledger.",
-        ("endpoint", "reason"),
         [((q.endpoint, q.reason), q.rows) for q in progress.quarantine],
     )
-    yield _single(
-        "migrator_doubtful_batches", "Batches a person has to look at.", len(progress.doubtful)
-    )
+    yield _single("migrator_doubtful_batches", len(progress.doubtful))
     age = progress.oldest_open_age
     yield _single(
         "migrator_oldest_open_batch_seconds",
-        "Since the oldest batch that is not settled was claimed; 0: none is open.",
         0 if age is None else age.total_seconds(),
     )
     waiting = Counter(held.endpoint for held in progress.held)
     yield _gauge(
         "migrator_waiting_destinations",
-        "Destinations a dispatcher cannot reach; their rows wait.",
-        ("endpoint",),
         [((name,), waiting[name]) for name in sorted({*waiting, *(e.endpoint for e in endpoints)})],
     )
 
 
 def _endpoints(endpoints: Sequence[EndpointView]) -> Iterator[Metric]:
-    yield _gauge(
-        "migrator_endpoint_info",
-        "Always 1; what is done for an endpoint.",
-        ("endpoint", "mode"),
-        [((e.name, e.mode), 1) for e in endpoints],
-    )
-    for name, what, values in (
-        ("store_rows", "Rows in its table.", [e.in_store for e in endpoints]),
-        ("rate_rows_per_second", "Over the last minute.", [e.rate_per_s for e in endpoints]),
-        ("eta_seconds", "Until its table is empty.", [e.eta_s for e in endpoints]),
+    yield _gauge("migrator_endpoint_info", [((e.name, e.mode), 1) for e in endpoints])
+    for name, values in (
+        ("store_rows", [e.in_store for e in endpoints]),
+        ("rate_rows_per_second", [e.rate_per_s for e in endpoints]),
+        ("eta_seconds", [e.eta_s for e in endpoints]),
     ):
         yield _gauge(
             f"migrator_{name}",
-            what,
-            ("endpoint",),
             [((e.name,), value) for e, value in zip(endpoints, values, strict=True)],
         )
 
@@ -151,67 +120,37 @@ def _holds(holds: Sequence[Hold]) -> Iterator[Metric]:
     """Return every signal for all endpoints, also those that hold nothing, so that it has a 0."""
     found = Counter((str(h.signal), h.endpoint or ALL_ENDPOINTS) for h in holds)
     keys = sorted({*found, *((str(signal), ALL_ENDPOINTS) for signal in Signal)})
-    yield _gauge(
-        "migrator_holds",
-        "Reasons why nothing is claimed; endpoint empty: of all endpoints.",
-        ("signal", "endpoint"),
-        [(key, found[key]) for key in keys],
-    )
+    yield _gauge("migrator_holds", [(key, found[key]) for key in keys])
     began = {
         (str(h.signal), h.endpoint or ALL_ENDPOINTS): h.since.timestamp()
         for h in sorted(holds, key=lambda h: h.since, reverse=True)  # the earliest stays
     }
-    yield _gauge(
-        "migrator_hold_began_timestamp_seconds",
-        "When the oldest hold of the kind began.",
-        ("signal", "endpoint"),
-        sorted(began.items()),
-    )
+    yield _gauge("migrator_hold_began_timestamp_seconds", sorted(began.items()))
 
 
 def _leases(progress: Progress) -> Iterator[Metric]:
     lanes = [((str(lane.lane), lane.serves or ""), lane) for lane in progress.lanes]
-    labels = ("lane", "serves")
+    yield _gauge("migrator_lease_alive", [(key, lane.is_alive) for key, lane in lanes])
     yield _gauge(
-        "migrator_lease_alive",
-        "1 while somebody has the lane; serves: whose dispatcher it is, else empty.",
-        labels,
-        [(key, lane.is_alive) for key, lane in lanes],
+        "migrator_lease_age_seconds", [(key, _age_s(lane, progress)) for key, lane in lanes]
     )
-    yield _gauge(
-        "migrator_lease_age_seconds",
-        "Since the lease was renewed.",
-        labels,
-        [(key, _age_s(lane, progress)) for key, lane in lanes],
-    )
-    yield _gauge(
-        "migrator_lease_open_batches",
-        "Batches of the lane that are not settled.",
-        labels,
-        [(key, lane.open_batches) for key, lane in lanes],
-    )
+    yield _gauge("migrator_lease_open_batches", [(key, lane.open_batches) for key, lane in lanes])
 
 
 def _jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
-    for name, what, counts in (
-        ("runs", "How often a job was begun.", [job.runs for job in jobs]),
-        ("missed", "How often it was not when it should have been.", [job.missed for job in jobs]),
+    for name, counts in (
+        ("migrator_job_runs_total", [job.runs for job in jobs]),
+        ("migrator_job_missed_total", [job.missed for job in jobs]),
     ):
-        family = CounterMetricFamily(f"migrator_job_{name}", what, labels=["job"])
+        measure = MEASURES[name]
+        family = CounterMetricFamily(name, measure.what, labels=measure.labels)
         for job, count in zip(jobs, counts, strict=True):
             family.add_metric([job.name], count)
         yield family
     last = [(job.name, job.last) for job in jobs if job.last is not None]
-    yield _gauge(
-        "migrator_job_last_is_fine",
-        "1 when nobody has to look at what came of a job the last time.",
-        ("job",),
-        [((name,), report.is_fine) for name, report in last],
-    )
+    yield _gauge("migrator_job_last_is_fine", [((name,), report.is_fine) for name, report in last])
     yield _gauge(
         "migrator_job_last_timestamp_seconds",
-        "When that was.",
-        ("job",),
         [((name,), report.at.timestamp()) for name, report in last],
     )
 
@@ -220,8 +159,6 @@ def _levels(ladder: Ladder | None) -> Iterator[Metric]:
     steps = () if ladder is None else ladder.steps
     yield _gauge(
         "migrator_level_messages",
-        "Messages in a delay level; held: expired, and not passed on.",
-        ("level", "state"),
         [
             ((f"{step.level:02d}", state), count)
             for step in steps
@@ -233,11 +170,7 @@ def _levels(ladder: Ladder | None) -> Iterator[Metric]:
             )
         ],
     )
-    yield _single(
-        "migrator_levels_missing",
-        "Delay levels without a queue.",
-        None if ladder is None else len(ladder.missing),
-    )
+    yield _single("migrator_levels_missing", None if ladder is None else len(ladder.missing))
 
 
 def _age_s(lane: LaneStatus, progress: Progress) -> float:
@@ -256,12 +189,13 @@ def _number(value: str) -> float | None:
         return None
 
 
-def _single(name: str, what: str, value: float | None) -> GaugeMetricFamily:
-    return _gauge(name, what, (), [((), value)])
+def _single(name: str, value: float | None) -> GaugeMetricFamily:
+    return _gauge(name, [((), value)])
 
 
-def _gauge(name: str, what: str, labels: Sequence[str], rows: _Rows) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, what, labels=labels)
+def _gauge(name: str, rows: _Rows) -> GaugeMetricFamily:
+    measure = MEASURES[name]
+    family = GaugeMetricFamily(name, measure.what, labels=measure.labels)
     # the same labels twice would cost the whole scrape
     for values, value in {tuple(values): value for values, value in rows}.items():
         if value is not None:

@@ -1,12 +1,12 @@
 """Metrics: what the daemon counts itself, and what one look at it tells at scrape time.
 
-``Instruments`` belong to one daemon and are in no global registry. Names are public:
-docs/metrics.md.
+``Instruments`` belong to one daemon and are in no global registry. Names are public: ``measures``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypedDict
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,12 +17,19 @@ from prometheus_client import (
 )
 
 from migrator.web.gauges import PanelCollector
+from migrator.web.measures import MEASURES
 from migrator.web.panel import Panel
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BATCH_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _LATENESS_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)
 """Fine round the second within which a dispatcher is to send, and the two of the promise."""
+
+
+class _Named(TypedDict):
+    name: str
+    documentation: str
+    labelnames: Sequence[str]
 
 
 class Instruments:
@@ -33,22 +40,16 @@ class Instruments:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._batch_seconds = Histogram(
-            "migrator_batch_seconds",
-            "From the claim of a batch until it was settled.",
-            ("endpoint", "mode"),
+            **_named("migrator_batch_seconds"),
             buckets=_BATCH_BUCKETS_S,
             registry=self.registry,
         )
         self._settled = Counter(
-            "migrator_settled_rows",
-            "Rows handed over or dispatched by this process.",
-            ("endpoint", "mode"),
+            **_named("migrator_settled_rows_total"),
             registry=self.registry,
         )
         self._lateness = Histogram(
-            "migrator_lateness_seconds",
-            "How long after its due time a dispatcher sent a timeout.",
-            ("endpoint",),
+            **_named("migrator_lateness_seconds"),
             buckets=_LATENESS_BUCKETS_S,
             registry=self.registry,
         )
@@ -61,6 +62,11 @@ class Instruments:
     def sent(self, endpoint: str, *, lateness_s: float) -> None:
         """Count a timeout that was sent so long after its due time."""
         self._lateness.labels(endpoint).observe(max(lateness_s, 0.0))
+
+
+def _named(name: str) -> _Named:
+    measure = MEASURES[name]
+    return {"name": name, "documentation": measure.what, "labelnames": measure.labels}
 
 
 def scrape(panel: Panel, instruments: Instruments) -> bytes:

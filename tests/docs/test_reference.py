@@ -25,7 +25,9 @@ from migrator.logs import ACTIONS
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 WRITTEN = sorted(
-    path for path in (*DOCS.rglob("*.md"), ROOT / "README.md") if path.name not in reference.PAGES
+    path
+    for path in (*DOCS.rglob("*.md"), ROOT / "README.md")
+    if path not in {DOCS / "reference" / name for name in reference.PAGES}
 )
 _COMMAND = re.compile(r"`(migrator [^`]+)`|^\s*(?:\$ )?(migrator [^#\n]+)", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
