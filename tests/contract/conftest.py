@@ -1,6 +1,7 @@
 """Every database the stores and the ledger support, one test run each.
 
-The ledger is built once per kind of database; each test gets a copy, which it adopts.
+Of SQLite each test gets a copy of one file, which it adopts; in PostgreSQL all of them have one
+database after the other, emptied before each.
 """
 
 from __future__ import annotations
@@ -8,31 +9,70 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from dev.servers import PostgresServer
-from migrator.database.engine import open_engine
-from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
+from migrator.database.engine import open_engine, writing
+from migrator.ledger import migrations
+from migrator.ledger.identity import enter_identity
+from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import build_tables
 from tests.contract.site import Site
 
 
 def _build_ledger(url: str) -> None:
     engine = open_engine(url)
-    upgrade(engine, build_tables(names_for(engine)))
+    migrations.upgrade(engine, build_tables(names_for(engine)))
     engine.dispose()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """A PostgreSQL database that one test after the other is given, as good as new each time."""
+
+    server: PostgresServer
+    name: str
+    ledger_sql: str
+
+    def renew(self) -> None:
+        """Drop everything in it, whoever still uses it, and make an empty ledger.
+
+        A database of its own for each test would cost ten times as much.
+        """
+        url = self.server.url(self.name)
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute(_OTHERS_OUT)
+            for (schema,) in connection.execute(_SCHEMAS).fetchall():
+                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+            connection.execute("CREATE SCHEMA public")
+            connection.execute(self.ledger_sql.encode())
+        engine = open_engine(url)
+        with writing(engine) as connection:
+            enter_identity(connection, build_tables(names_for(engine)))
+        engine.dispose()
+
+
+_OTHERS_OUT = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+_SCHEMAS = """
+SELECT nspname FROM pg_namespace
+WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"""
+
+
 @pytest.fixture(scope="session")
-def postgresql_template(postgres_server: PostgresServer) -> str:
-    """The name of a database with an empty ledger."""
-    name = postgres_server.create_database()
-    _build_ledger(postgres_server.url(name))
-    return name
+def lent(postgres_server: PostgresServer) -> Lent:
+    """The session's database for these tests."""
+    ledger_sql = migrations.sql("postgresql", DEFAULT_SCHEMA)
+    return Lent(
+        server=postgres_server, name=postgres_server.create_database(), ledger_sql=ledger_sql
+    )
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +90,9 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
         yield f"sqlite:///{tmp_path}/legacy.db"
         return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create_database(template=request.getfixturevalue("postgresql_template"))
-    yield server.url(name)
-    server.drop_database(name)
+    lent: Lent = request.getfixturevalue("lent")
+    lent.renew()
+    yield lent.server.url(lent.name)
 
 
 @pytest.fixture
