@@ -17,8 +17,6 @@ from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnava
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, plain_channel, wait_until
 
-pytestmark = pytest.mark.punctual
-
 
 def _settings(vhost: Vhost, url: str | None = None) -> ManagementSettings:
     address = connection(vhost.amqp_url).address

@@ -19,8 +19,6 @@ from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUn
 from tests.conftest import Vhost
 from tests.unit.broker.material import V1, V2, connection, plain_channel, take
 
-pytestmark = pytest.mark.punctual
-
 STARS = "*." * 27
 DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}
 
@@ -45,6 +43,7 @@ def ours(vhost: Vhost) -> list[str]:
     return [queue["name"] for queue in queues if queue["name"].startswith("migrator.canary.")]
 
 
+@pytest.mark.punctual
 @pytest.mark.parametrize(("version", "levels"), [(V1, [0]), (V2, [0, 1])])
 def test_probes_come_back_in_time_and_to_us_alone(
     vhost: Vhost,
@@ -85,6 +84,7 @@ def test_nothing_is_sent_where_somebody_listens_in(
             channel.queue_delete("wiretap")
 
 
+@pytest.mark.punctual
 def test_a_lost_probe_still_finds_its_queue_later(
     vhost: Vhost, settings: ConnectionSettings
 ) -> None:
@@ -112,6 +112,7 @@ def test_a_lost_probe_still_finds_its_queue_later(
     assert are_back(settings, flight)  # a queue that is gone waits for nothing any more
 
 
+@pytest.mark.punctual
 def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
     vhost: Vhost, settings: ConnectionSettings
 ) -> None:
