@@ -1,4 +1,4 @@
-"""Every part that ``wiring`` imports when it is asked for it, imported at once.
+"""What is imported elsewhere only when it is asked for, imported at once.
 
 A daemon lives for months, and its files may be replaced by an upgrade meanwhile. A module that is
 imported only then would be of another version than those that call it. A test finds what is
@@ -6,6 +6,8 @@ missing here.
 """
 
 from __future__ import annotations
+
+from apscheduler.triggers import cron
 
 from migrator.broker import facts as broker_facts
 from migrator.broker import link, management, scan
@@ -27,6 +29,7 @@ __all__ = [
     "books",
     "broker_facts",
     "clock",
+    "cron",
     "facts",
     "hand_overs",
     "identity",
