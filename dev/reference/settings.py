@@ -73,15 +73,20 @@ def _kind(model: type[BaseModel], field: FieldInfo, key: str) -> str:
         return ", ".join(f"`{member}`" for member in kind if _accepts(model, key, member.value))
     if kind is int:
         return "size" if _IS_SIZE in field.metadata else f"number{_limits(field)}"
+    if kind is tuple:
+        return f"list of {'durations' if _holds_durations(field) else 'texts'}"
     names = {
         bool: "`true`, `false`",
         SecretStr: "text, secret",
         timedelta: "duration",
         dict: "table",
-        tuple: "list of durations",
         str: "text",
     }
     return "file" if issubclass(kind, Path) else names[kind]
+
+
+def _holds_durations(field: FieldInfo) -> bool:
+    return any(_inner(part) is timedelta for part in get_args(field.annotation) if part is not ...)
 
 
 def _inner(annotation: Any) -> type:
@@ -118,7 +123,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, timedelta):
         return f"`{build_duration(value)}`"
     if isinstance(value, tuple):
-        return f"`[{', '.join(json.dumps(build_duration(part)) for part in value)}]`"
+        parts = [build_duration(part) if isinstance(part, timedelta) else part for part in value]
+        return f"`[{', '.join(map(json.dumps, parts))}]`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     is_size = _IS_SIZE in field.metadata

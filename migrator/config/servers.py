@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, Size
+from migrator.config.ravendb import RavenDb
 from migrator.config.section import Section
 from migrator.domain.routing import DelaysVersion, Topology
 
@@ -32,6 +33,7 @@ class Store(Section):
         default=None, alias="schema", min_length=1, description="schema of the timeout tables"
     )
     ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
+    ravendb: RavenDb = Field(default=RavenDb(), description="")
 
     @field_validator("kind", mode="before")
     @classmethod
