@@ -21,6 +21,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "quarantine-reasons.md": names.quarantine_reasons,
     "ledger.md": ledger,
     "checks.md": names.checks,
+    "http.md": web.http,
     "metrics.md": web.metrics,
 }
 """Every generated page by its file name."""

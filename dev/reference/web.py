@@ -2,10 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from dev.reference.markdown import page, table
+from starlette.routing import Route
+
+from dev.reference import words
+from dev.reference.markdown import first_line, page, table
+from migrator.domain.control import Adjust, Drain, Pause, Resume, Retry, StopNow
+from migrator.web.app import Desk, new_app
+from migrator.web.commands import KEYS
+from migrator.web.guard import Asked, Door, is_page, refusal
 from migrator.web.measures import GROUPS, Measure
+from migrator.web.metrics import Instruments
+from migrator.web.orders import Orders
+
+_TOKEN: Final = "any"  # noqa: S105 - a door wants one, and this one is opened to nobody
+_HERE: Final = "127.0.0.1"
+_ELSEWHERE: Final = "192.0.2.1"
+_WAYS: Final = (
+    ("control socket", Door(is_socket=True), _HERE),
+    ("this machine", Door(is_socket=False, token=_TOKEN), _HERE),
+    (
+        "this machine, `web.allow_remote`",
+        Door(is_socket=False, token=_TOKEN, is_loopback=False),
+        _HERE,
+    ),
+    ("other machines", Door(is_socket=False, token=_TOKEN, is_loopback=False), _ELSEWHERE),
+)
+"""How a daemon may be asked, and from where."""
+_PAGE: Final = (
+    "`GET /`, `/page/…`",
+    "the [status page](../status-page.md)",
+    "not there",
+    "open to look, a login to act",
+    "login",
+    "login",
+)
+_COMMANDS: Final[Mapping[str, type]] = {
+    "pause": Pause,
+    "resume": Resume,
+    "set": Adjust,
+    "retry": Retry,
+    "drain": Drain,
+    "stop": StopNow,
+}
+
+
+# ── paths ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def http() -> str:
+    """Return every path, who may ask it, and what may come back."""
+    commands = [
+        (f"`{verb}`", ", ".join(f"`{key}`" for key in sorted(keys)), first_line(_COMMANDS[verb]))
+        for verb, keys in KEYS.items()
+    ]
+    codes = [(str(code), why) for code, why in words.HTTP_CODES.items()]
+    return page(
+        "HTTP",
+        "What a daemon answers at its control socket and at `web.listen`; how to switch it on and "
+        "what protects it is on the [page about control](../control.md).",
+        "## Paths\n\n" + table(("path", "answer", *(name for name, _, _ in _WAYS)), _paths()),
+        "*open* needs nothing, *token* wants `Authorization: Bearer` with the one of `web.token`; "
+        "where none is set, the answer is 403.",
+        "## Commands\n\n`POST /control` takes one JSON object: `command`, what may be given with "
+        "it, and `who`, the name for the audit trail.\n"
+        "Other keys are refused, so that a mistyped `endpoint` does not pause everything.\n"
+        "Only `set` needs what it may be given; `reason` of `retry` is a "
+        "[code](quarantine-reasons.md).",
+        table(("command", "with", "what it does"), commands),
+        "## Errors\n\nEvery other answer is `migrator/error/1` with one line in `error`.",
+        table(("code", "why"), codes),
+    )
+
+
+def paths() -> Iterator[tuple[str, Route]]:
+    """Yield method and route of all that is served over TCP."""
+    panel: Any = None  # nobody asks it
+    desk = Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
+    for route in new_app(desk, Door(is_socket=False)).routes:
+        if isinstance(route, Route):
+            for method in sorted((route.methods or set()) - {"HEAD"}):
+                yield method, route
+
+
+def _paths() -> Iterator[tuple[str, ...]]:
+    for method, route in paths():
+        if not is_page(route.path):
+            may = (_may(method, route.path, door, peer) for _, door, peer in _WAYS)
+            yield f"`{method} {route.path}`", first_line(route.endpoint), *may
+    yield _PAGE
+
+
+def _may(method: str, path: str, door: Door, peer: str) -> str:
+    """Return what the guard wants."""
+    headers = {"host": "localhost"}
+    asked = Asked(method=method, path=path, headers=headers, peer=peer)
+    return "open" if refusal(asked, door) is None else "token"
+
+
+# ── metrics ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def metrics() -> str:

@@ -49,7 +49,7 @@ class Adjust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Try rows in quarantine again, after what was wrong has been put right; None means any."""
+    """Try rows in quarantine again, once what was wrong is right; what is not given is any."""
 
     endpoint: EndpointName | None
     reason: str | None

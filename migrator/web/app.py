@@ -84,28 +84,33 @@ def new_app(desk: Desk, door: Door) -> Starlette:
 
 
 class _Routes:
-    """What each path answers."""
+    """What each path answers; the first line of each method is its line in the reference."""
 
     def __init__(self, desk: Desk, door: Door) -> None:
         self._desk = desk
         self._door = door
 
     async def live(self, _request: Request) -> Response:
+        """`migrator/live/1`; 503 when a loop does not go on."""
         found = self._desk.panel.live()
         return _json("live", live_document(found), status=200 if found.is_alive else 503)
 
     async def ready(self, _request: Request) -> Response:
+        """`migrator/ready/1`; 503 with the reasons."""
         found = self._desk.panel.ready()
         return _json("ready", ready_document(found), status=200 if found.is_ready else 503)
 
     async def metrics(self, _request: Request) -> Response:
+        """The [metrics](metrics.md), as Prometheus' text."""
         text = scrape(self._desk.panel, self._desk.instruments)
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def status(self, _request: Request) -> Response:
+        """`migrator/daemon/1`: one look at everything."""
         return _json("daemon", snapshot_document(self._desk.panel.snapshot()))
 
     async def control(self, request: Request) -> Response:
+        """`migrator/control/1`: what came of a command; 409 when it was refused."""
         order = await _order(request)
         who = _who(order, request, self._door)
         try:

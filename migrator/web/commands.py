@@ -25,7 +25,7 @@ from migrator.domain.timeouts import EndpointName, TimeoutId
 
 NO_REASON: Final = "no reason was given"
 _LONGEST_CHARS: Final = 500
-_KEYS: Final[Mapping[str, frozenset[str]]] = {
+KEYS: Final[Mapping[str, frozenset[str]]] = {
     "pause": frozenset({"endpoint", "reason"}),
     "resume": frozenset({"endpoint"}),
     "set": frozenset({"knob", "value"}),
@@ -33,6 +33,7 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "drain": frozenset(),
     "stop": frozenset(),
 }
+"""What may be given with each command, beside ``who``."""
 _ANYWHERE: Final = frozenset({"command", "who"})
 
 
@@ -55,9 +56,9 @@ def parse_order(document: object) -> Order:
         raise ValueError("must be a JSON object with a command")  # noqa: TRY004 - one kind of error for all that can be wrong
     given = cast("dict[str, object]", document)
     verb = given.get("command")
-    if not isinstance(verb, str) or verb not in _KEYS:
-        raise ValueError(f"command must be one of {', '.join(_KEYS)}")
-    unknown = sorted(set(given) - _KEYS[verb] - _ANYWHERE)
+    if not isinstance(verb, str) or verb not in KEYS:
+        raise ValueError(f"command must be one of {', '.join(KEYS)}")
+    unknown = sorted(set(given) - KEYS[verb] - _ANYWHERE)
     if unknown:
         raise ValueError(f"{verb} has no {', '.join(unknown)}")
     return Order(command=_command(verb, given), who=_text(given, "who"))

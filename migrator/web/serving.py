@@ -32,7 +32,7 @@ from migrator.web.sockets import tcp_socket, unix_socket
 
 _log = logging.getLogger(__name__)
 
-_MOST_CONNECTIONS: Final = 64
+MOST_CONNECTIONS: Final = 64
 """For each way in; who comes then is told 503."""
 _IDLE_S: Final = 15
 """A connection without a request is closed after so long."""
@@ -201,7 +201,7 @@ def _config(desk: Desk, door: Door) -> Config:
         proxy_headers=False,  # who asks is who connects, whatever a header says
         server_header=False,
         workers=1,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_GRACE_S,
     )

@@ -1,49 +1,46 @@
-"""The page about control tells each path that a daemon serves, and no other."""
+"""The reference of paths is written from the code; what it adds to that fits the code."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
 
-import pytest
-from starlette.routing import Route
-
+import migrator.web
+from dev.reference import web, words
 from migrator.web.app import Desk, new_app
-from migrator.web.guard import Door
+from migrator.web.commands import KEYS
+from migrator.web.guard import Door, is_page
 from migrator.web.metrics import Instruments
 from migrator.web.orders import Orders
 from tests.support.panel import MemoryPanel
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "control.md"
+FOLDER = Path(migrator.web.__path__[0])
+_CODE = re.compile(r"(?:HTTPException|Refusal|_closing|_error|NotUnderstood)\(\s*(\d{3})\b")
+_OF_THE_SERVER = {404, 405, 500, 503}
+"""Given by libraries, too."""
 
 
-def served(*, is_socket: bool) -> set[str]:
-    """Return method and path of all that is served; the status page's own paths are one."""
-    panel: Any = MemoryPanel()
-    desk = Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
-    return {
-        f"{method} {'/page/…' if route.path.startswith('/page/') else route.path}"
-        for route in new_app(desk, Door(is_socket=is_socket)).routes
-        if isinstance(route, Route)
-        for method in (route.methods or set()) - {"HEAD"}
+def test_every_code_that_is_given_has_its_reason() -> None:
+    """And no reason has outlived its code."""
+    found = {
+        int(code)
+        for file in FOLDER.glob("*.py")
+        for code in _CODE.findall(file.read_text(encoding="utf-8"))
     }
+    assert found | _OF_THE_SERVER == set(words.HTTP_CODES)
 
 
-def told() -> set[str]:
-    """Return method and path of the first column of the table."""
-    rows = re.findall(r"^\| (`(?:GET|POST) /.*?`.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    found = set()
-    for row in rows:
-        method = row[1:].partition(" ")[0]
-        found |= {f"{method} {path}" for path in re.findall(r"(/[^`]*)`", row)}
-    return found
+def test_the_socket_serves_the_same_but_for_the_page() -> None:
+    """So one table tells both."""
+    panel = MemoryPanel()
+    desk = Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
+    socket = {route.path for route in new_app(desk, Door(is_socket=True)).routes}  # type: ignore[attr-defined]  # all are routes
+    assert socket == {route.path for _, route in web.paths() if not is_page(route.path)}
 
 
-@pytest.mark.parametrize("is_socket", [True, False], ids=["socket", "TCP"])
-def test_the_page_tells_each_path(is_socket: bool) -> None:
-    """A socket has no status page, and that page's forms are sent to its own paths."""
-    page = {"GET /", "GET /page/…"}
-    wanted = told() - page if is_socket else told() | {"POST /page/…"}
-    assert page < told()
-    assert served(is_socket=is_socket) == wanted
+def test_every_command_is_in_the_reference() -> None:
+    """With all that may be given with it."""
+    page = web.http()
+    for verb, keys in KEYS.items():
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{verb}` |")]
+        assert all(f"`{key}`" in line for key in keys)

@@ -172,4 +172,4 @@ def test_every_metric_that_is_defined_is_shown() -> None:
 def test_the_page_about_control_has_the_right_limits() -> None:
     """Numbers that are in the code as well."""
     text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
-    assert f"larger than {LARGEST_BODY_BYTES // 1024} KiB" in text
+    assert f"at most {LARGEST_BODY_BYTES // 1024} KiB of a request's body" in text
