@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from migrator.config.hooks import Hooks
+from migrator.config.ledger import Ledger
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
 from migrator.config.servers import Broker, Store
@@ -305,6 +306,7 @@ class Settings(BaseSettings):
     dispatch: Dispatch = Dispatch()
     canary: Canary = Canary()
     throttle: Throttle = Throttle()
+    ledger: Ledger = Ledger()
     endpoints: tuple[Endpoint, ...] = ()
     web: Web = Web()
     hooks: Hooks = Hooks()
@@ -334,3 +336,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take what ``load`` merged and nothing else, so that every value has a known origin."""
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _remembers_what_was_sent(self) -> Self:
+        after = self.ledger.purge_after
+        if after is not None and after < self.dispatch.remember:
+            raise ValueError("ledger.purge_after must not be shorter than dispatch.remember")
+        return self

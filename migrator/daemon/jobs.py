@@ -18,7 +18,9 @@ from typing import Any, Final
 
 from apscheduler import events
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
+from migrator.config.cron import Cron
 from migrator.config.quantities import build_duration
 from migrator.domain.jobs import JobReport, JobView
 
@@ -33,7 +35,8 @@ class Job:
 
     name: str
     """For logs."""
-    every: timedelta
+    every: timedelta | Cron
+    """Between two, or at these times."""
     do: Callable[[], bool]
     """Does it, or has it done; False when the last one still goes on, which is a miss."""
     grace: timedelta = timedelta(seconds=30)
@@ -68,9 +71,8 @@ def scheduled(jobs: Sequence[Job], tally: Tally | None = None) -> Iterator[None]
     for job in jobs:
         scheduler.add_job(
             watches[job.name].run,
-            "interval",
+            _trigger(job.every),
             id=job.name,
-            seconds=job.every.total_seconds(),
             max_instances=1,
             coalesce=True,
             misfire_grace_time=max(1, round(job.grace.total_seconds())),
@@ -86,6 +88,12 @@ def scheduled(jobs: Sequence[Job], tally: Tally | None = None) -> Iterator[None]
         scheduler.shutdown(wait=False)
         for watch in watches.values():
             watch.tell(at_once=True)
+
+
+def _trigger(every: timedelta | Cron) -> Any:
+    if isinstance(every, Cron):
+        return every.trigger
+    return IntervalTrigger(seconds=every.total_seconds(), timezone="UTC")
 
 
 class _Watch:
@@ -132,7 +140,7 @@ class _Watch:
         job = self._job
         return JobView(
             name=job.name,
-            when=build_duration(job.every),
+            when=job.every.text if isinstance(job.every, Cron) else build_duration(job.every),
             runs=self._runs,
             missed=self._missed,
             last=job.last(),
@@ -158,6 +166,8 @@ class _Watch:
         )
 
 
-def left_out(last: datetime, this: datetime, *, every: timedelta) -> int:
+def left_out(last: datetime, this: datetime, *, every: timedelta | Cron) -> int:
     """Return how many times of a job that runs *every* so often lie between *last* and *this*."""
+    if isinstance(every, Cron):
+        return sum(1 for _ in every.between(last, this))
     return max(round((this - last) / every) - 1, 0)

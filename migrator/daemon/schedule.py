@@ -13,11 +13,14 @@ from migrator.daemon.crew import Crew
 from migrator.daemon.errand import Errand
 from migrator.daemon.jobs import Job
 from migrator.daemon.lookout import LOOK_EVERY, SURVEY_EVERY, Lookout
+from migrator.daemon.purge import Purge, PurgeParts
 from migrator.daemon.supervision import Supervision
 from migrator.domain.canary import Flight, probe_delay_s
 from migrator.wiring import App
 
 _STATUS_EVERY: Final = timedelta(seconds=10)
+_PURGE_GRACE: Final = timedelta(days=1)
+"""A machine that slept at the time of the purge makes up for it."""
 _CANARY_PATIENCE_S: Final = 10.0
 """So much later than what is warned of, a probe counts as lost."""
 
@@ -36,7 +39,7 @@ def schedule(
     jobs = [_sweep(app, crew), *_looking(lookout, ends)]
     jobs += _status(supervision, describe, ends)
     if not once:
-        jobs += _canary(app, ends)
+        jobs += [*_canary(app, ends), *_purge(app, ends)]
     return jobs
 
 
@@ -93,6 +96,23 @@ def _canary(app: App, ends: ExitStack) -> Iterator[Job]:
             every=given.every,
             do=_started(canary.errand, ends).ask,
             last=lambda: canary.last,
+        )
+
+
+def _purge(app: App, ends: ExitStack) -> Iterator[Job]:
+    """Yield what deletes settled rows; nothing unless it is wanted."""
+    given = app.settings.ledger
+    if given.purge_after is not None:
+        parts = PurgeParts(
+            verify=app.ledger_facts.verify, now=app.clock.now, upkeep=app.upkeep, runs=app.runs
+        )
+        purge = Purge(parts, after=given.purge_after)
+        yield Job(
+            name=purge.errand.name,
+            every=given.purge_rhythm,
+            do=_started(purge.errand, ends).ask,
+            grace=_PURGE_GRACE,
+            last=lambda: purge.last,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -69,22 +69,33 @@ class SqlUpkeep:
             if connection.execute(statement).rowcount != 1:
                 raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
 
-    def purge(self, *, before: datetime, run: RunId | None = None) -> int:
+    def purge(
+        self,
+        *,
+        before: datetime,
+        run: RunId | None = None,
+        at_most: int | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> int:
         """Delete rows of batches settled before *before*, of one run or of all; return how many.
+
+        It ends early when *at_most* rows, or some thousands more, are deleted, or *goes_on*, asked
+        between two transactions, says so.
 
         Rows in quarantine stay, and so do the batches themselves: they are the books. What is
         purged cannot be recalled, and is not recognised should it turn up in the store again.
         """
         purged = 0
-        while True:
+        while (at_most is None or purged < at_most) and (not purged or goes_on()):
             doing = "purging settled rows"
             with translating(LedgerError, doing=doing), writing(self._engine) as connection:
                 rows = connection.execute(self._purgeable(before, run)).all()
                 if rows:
                     self._delete(connection, rows)
             if not rows:
-                return purged
+                break
             purged += len(rows)
+        return purged
 
     def _purgeable(self, before: datetime, run: RunId | None) -> Select[Any]:
         row, batch = self._tables.timeout, self._tables.batch

@@ -247,6 +247,17 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
     assert _sizes(site) == [(4, 4), (4, 3)]
 
 
+def test_purge_ends_early_when_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two transactions; the books are right all the same."""
+    monkeypatch.setattr("migrator.ledger.upkeep._PURGE_ROWS", 2)
+    lease = site.lease()
+    _settled(site, lease, site.create(hours(6)), bad=())
+    assert site.upkeep.purge(before=FAR, at_most=1) == 2
+    assert site.upkeep.purge(before=FAR, goes_on=lambda: False) == 2
+    assert sum(purged for _, purged in _sizes(site)) == 4
+    assert site.upkeep.purge(before=FAR, at_most=9) == 2
+
+
 def test_purge_forgets_what_was_dispatched(site: Site) -> None:
     """As folding does, and the counts stay."""
     endpoint, lease = site.create(hours(2)), site.lease(1000)

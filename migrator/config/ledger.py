@@ -1,0 +1,43 @@
+"""What can be set about what a running daemon keeps of settled rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from migrator.config.cron import Cron, parse_rhythm
+from migrator.config.quantities import SOME_TIME, Duration
+from migrator.config.section import Section
+
+
+def _none_when_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+class Ledger(Section):
+    """What a running daemon keeps of rows that were handed over, dispatched or given back."""
+
+    purge_after: Annotated[
+        Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
+    ] = Field(
+        default=None,
+        description="rows settled longer ago lose their content for good, as by `migrator ledger "
+        "purge`; empty: never",
+    )
+    purge_when: str = Field(
+        default="0 3 * * *",
+        description="when that is done: a cron expression in UTC, or a duration between two",
+    )
+
+    @property
+    def purge_rhythm(self) -> timedelta | Cron:
+        """When to purge, parsed."""
+        return parse_rhythm(self.purge_when)
+
+    @field_validator("purge_when")
+    @classmethod
+    def _is_rhythm(cls, value: str) -> str:
+        parse_rhythm(value)
+        return value
