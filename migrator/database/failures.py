@@ -91,15 +91,15 @@ def is_passing(exc: DBAPIError) -> bool:
     """Return True when the same call may succeed later: lost connection, lock, overload."""
     if exc.connection_invalidated:
         return True
+    code = _mysql_code(exc)  # first: most have the same SQLSTATE
+    if code is not None:
+        return code in _PASSING_MYSQL
     state = sqlstate(exc)
     if state is not None:
         return state.startswith(_PASSING_STATES)
     if isinstance(exc.orig, sqlite3.Error):
         code = getattr(exc.orig, "sqlite_errorcode", None)
         return code is not None and code & 0xFF in _PASSING_SQLITE  # low byte: primary code
-    code = _mysql_code(exc)
-    if code is not None:
-        return code in _PASSING_MYSQL
     # a driver that has no code has no answer from the server, or was turned away at the door
     if _TURNED_AWAY.search(str(exc.orig)):
         return False

@@ -32,7 +32,8 @@ _OLDEST_MYSQL: Final = (8, 0)
 """Both: the first with ``SKIP LOCKED``, and with DDL statements that are done or not."""
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)+")
 _ALWAYS: Final = {"time_zone": "'+00:00'"}
-_CHANGED: Final = "migrator_patience_changed"
+_CHANGED: Final = "migrator_session_changed"
+_READS_ONLY: Final = "migrator_reads_only"
 _SHORTEST_S: Final = 0.001
 """0 would be no limit."""
 _UNANSWERED_S: Final = 15
@@ -96,8 +97,33 @@ def prepare(engine: Engine, patience: Patience) -> None:
 
     @event.listens_for(engine, "checkin")
     def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
-        if connection is not None and record.info.pop(_CHANGED, False):
+        if connection is None or not record.info.pop(_CHANGED, False):
+            return
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("UNLOCK TABLES")
             be_patient(connection, patience)
+        except Exception as exc:  # whatever it was, the next one gets another session
+            record.invalidate(exc)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get(_READS_ONLY, False):
+            connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def read_only(engine: Engine) -> Engine:
+    """Return *engine* with transactions that see one moment and cannot write."""
+    return engine.execution_options(isolation_level="REPEATABLE READ", **{_READS_ONLY: True})
+
+
+def lock_table(connection: Connection, quoted_name: str) -> None:
+    """Keep everybody else out of a table until *connection* is given back.
+
+    Ends the transaction that is open; from here on only that table can be reached.
+    """
+    connection.info[_CHANGED] = True
+    connection.exec_driver_sql(f"LOCK TABLES {quoted_name.replace('%', '%%')} WRITE")
 
 
 def for_now(connection: Connection, patience: Patience) -> None:
@@ -113,9 +139,9 @@ def be_patient(connection: Any, patience: Patience) -> None:
     ends no idle transaction but with the whole idle session; the pool finds out.
     """
     statement_s = max(patience.statement.total_seconds(), _SHORTEST_S)
-    settings: dict[str, object] = {
-        "innodb_lock_wait_timeout": max(int(patience.lock.total_seconds()), 1)
-    }
+    lock_s = max(int(patience.lock.total_seconds()), 1)
+    # the one is for rows, the other for whole tables
+    settings: dict[str, object] = {"innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
     if is_of_mariadb(str(connection.get_server_info())):
         settings["max_statement_time"] = statement_s
         settings["idle_transaction_timeout"] = int(patience.idle.total_seconds())

@@ -41,10 +41,14 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime
     cache_ok = True
 
-    def __init__(self, *, with_zone: bool = True) -> None:
-        """Choose between ``timestamp with time zone`` and without."""
+    def __init__(self, *, with_zone: bool = True, fraction_digits: int = _FRACTION_DIGITS) -> None:
+        """Choose between ``timestamp with time zone`` and without.
+
+        *fraction_digits* tells what a legacy column keeps of a second; nothing is rounded here.
+        """
         super().__init__()
         self.with_zone = with_zone
+        self.fraction_digits = fraction_digits
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Return the column type of *dialect*."""
@@ -116,3 +120,20 @@ def _byte_length(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
 def _byte_length_on_sqlite(element: byte_length, compiler: SQLCompiler, **kw: Any) -> str:
     # length() of text counts characters, and only up to a NUL
     return f"coalesce(length(CAST({compiler.process(element.clauses, **kw)} AS BLOB)), 0)"
+
+
+class exactly(FunctionElement[str]):
+    """A text, to be compared letter by letter, whatever a legacy column's collation says."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(exactly)
+def _exactly(element: exactly, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(element.clauses, **kw)
+
+
+@compiles(exactly, "mysql")
+def _exactly_on_mysql(element: exactly, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **kw)} AS CHAR) COLLATE utf8mb4_bin"

@@ -73,6 +73,7 @@ class SqlDecommissionStore:
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
             if not _exists(connection, source):
                 return 0
+            self._store.legacy_table(source)  # whoever looked later would wait for our own lock
             self._dialect.lock_table(connection, self._name(source))
             rows = self._rows(connection, source) or 0
             if not rows:

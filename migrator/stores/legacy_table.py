@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, Table, Text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
 
@@ -112,7 +113,11 @@ def _type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
     if isinstance(found, Uuid):
         return UUID(as_uuid=False)
     if key == "Time":
-        return UtcDateTime(with_zone=bool(getattr(found, "timezone", False)))
+        return UtcDateTime(
+            with_zone=bool(getattr(found, "timezone", False)),
+            # MySQL's DATETIME has none unless it says so
+            fraction_digits=(found.fsp or 0) if isinstance(found, mysql.DATETIME) else 6,
+        )
     return LargeBinary() if key == "State" else Text()
 
 

@@ -20,8 +20,10 @@ from sqlalchemy import (
     Index,
     MetaData,
     Table,
+    Text,
     insert,
 )
+from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
@@ -143,11 +145,13 @@ def _headers(endpoint: str, destination: str, due_at: datetime, rng: Random) -> 
 
 def _table(engine: Engine, source: str) -> Table:
     schema, name = parse_source(source)
-    types = dialect_for(engine.dialect.name).column_types()
+    dialect = dialect_for(engine.dialect.name)
+    types = dialect.column_types()
+    options: dict[str, Any] = {**dialect.table_options()}
     columns: list[Column[Any]] = [
         Column(key, types[key], primary_key=key == "Id") for key in COLUMNS
     ]
-    table = Table(name, MetaData(), *columns, schema=schema)
+    table = Table(name, MetaData(), *columns, schema=schema, **options)
     Index(f"{name}_SagaIdx", table.c.SagaId)
     Index(f"{name}_TimeIdx", table.c.Time)
     return table
@@ -175,6 +179,6 @@ def _write(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
 
 
 def _typed(column: Column[Any]) -> Column[Any]:
-    return Column(
-        column.name, UtcDateTime(with_zone=False) if column.name == "Time" else column.type
-    )
+    # headers are text already, whatever the database makes of it
+    types: dict[str, TypeEngine[Any]] = {"Time": UtcDateTime(with_zone=False), "Headers": Text()}
+    return Column(column.name, types.get(column.name, column.type))

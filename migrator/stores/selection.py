@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement
 from sqlalchemy.types import Uuid
 
+from migrator.database.types import exactly
 from migrator.ports import ClaimRequest
 from migrator.stores.legacy_table import EARLIEST, LegacyTable
 
@@ -23,7 +24,7 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[boo
     not_for = sorted(filter(is_storable, request.not_for))
     if not_for:
         destination = legacy.table.c.Destination
-        found.append(destination.is_(None) | destination.not_in(not_for))
+        found.append(destination.is_(None) | exactly(destination).not_in(not_for))
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Engine, Inspector, inspect
@@ -17,6 +18,7 @@ from migrator.database.failures import retrying, translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ports import StoreEndpoint, SurveyedRow
+from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import (
     LegacyTable,
@@ -65,7 +67,8 @@ class SqlStore:
         self._engine = engine
         self._ledger = ledger
         self._options = options
-        self._schema = options.schema if engine.dialect.name != "sqlite" else None
+        self._dialect = dialect_for(engine.dialect.name)
+        self._schema = options.schema if self._dialect.has_schemas else None
         self._tables: dict[str, LegacyTable] = {}
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
@@ -131,7 +134,17 @@ class SqlStore:
             default_table(name) if placement.prefix is None else placement.prefix + SUFFIX
         )
         schema = self._schema if self._schema is None else placement.schema or self._schema
-        return build_source(schema, table)
+        # one table must never have two sources, or a row could be claimed under each
+        return build_source(schema, table.lower() if self._folds_names else table)
+
+    @cached_property
+    def _folds_names(self) -> bool:
+        def work() -> bool:
+            doing = "asking how names of tables are kept"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return self._dialect.folds_names(connection)
+
+        return self._dialect.may_fold_names and retrying(work)
 
     def _table_at(self, source: str) -> LegacyTable | None:
         schema, name = parse_source(source)
@@ -145,11 +158,13 @@ class SqlStore:
         return self._inspected(look)
 
     def _discovered(self) -> list[LegacyTable]:
+        suffix = SUFFIX.lower() if self._folds_names else SUFFIX
+
         def look(inspector: Inspector) -> list[LegacyTable]:
             names = [
                 name
                 for name in inspector.get_table_names(schema=self._schema)
-                if name.endswith(SUFFIX) and VENDOR_RUN_TABLE not in name
+                if name.endswith(suffix) and VENDOR_RUN_TABLE not in name
             ]
             if not names:
                 return []
@@ -184,5 +199,5 @@ def _timeouts_tables(columns: Mapping[Any, Any]) -> list[LegacyTable]:
 
 def endpoint_of(table: str) -> EndpointName:
     """Return the endpoint as its table shows it; dots are lost."""
-    prefix = table.removesuffix(SUFFIX)
+    prefix = table.removesuffix(SUFFIX).removesuffix(SUFFIX.lower())
     return EndpointName(prefix.removesuffix("_") or table)

@@ -41,7 +41,11 @@ def trial_claim(
 
 def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
     """Tell which right is missing; the server's own message names only the table."""
-    missing = dialect_for(connection.dialect.name).missing_rights(connection, legacy)
+    dialect = dialect_for(connection.dialect.name)
+    obstacle = dialect.obstacle(connection, legacy)
+    if obstacle is not None:
+        raise StoreError(f"nothing can be claimed from {legacy.source}: {obstacle}")
+    missing = dialect.missing_rights(connection, legacy)
     if missing:
         raise StoreError(
             f"the database user lacks {', '.join(missing)} on {legacy.source}; nothing was "

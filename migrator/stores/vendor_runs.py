@@ -24,6 +24,7 @@ from sqlalchemy import (
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.errors import StoreError
+from migrator.stores.dialects import dialect_for
 from migrator.stores.legacy_table import build_source
 
 STATE_TABLE: Final = "TimeoutsMigration_State"
@@ -66,7 +67,7 @@ def _look(connection: Connection) -> list[str]:
 
 
 def _schemas(inspector: Inspector) -> list[str | None]:
-    if inspector.dialect.name == "sqlite":
+    if not dialect_for(inspector.dialect.name).has_schemas:
         return [None]
     return [*inspector.get_schema_names()]
 

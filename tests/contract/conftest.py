@@ -1,14 +1,14 @@
 """Every database the stores and the ledger support, one test run each.
 
-Of SQLite each test gets a copy of one file, which it adopts; in PostgreSQL all of them have one
-database after the other, emptied before each.
+Of SQLite each test gets a copy of one file, which it adopts; in PostgreSQL and in MariaDB all of
+them have one database after the other, emptied before each.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import OperationalError
 
-from dev.servers import PostgresServer
+from dev.servers import MariadbServer, PostgresServer
 from migrator.database.engine import open_engine, writing
 from migrator.ledger import migrations
 from migrator.ledger.identity import enter_identity
@@ -83,16 +85,47 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(scope="session")
+def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
+    """The session's MariaDB database for these tests, with a ledger."""
+    url = mariadb_server.url(mariadb_server.create_database())
+    _build_ledger(url)
+    engine = open_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database of each kind, with a ledger."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
         yield f"sqlite:///{tmp_path}/legacy.db"
         return
+    if request.param == "mariadb":
+        engine: Engine = request.getfixturevalue("mariadb_engine")
+        _empty(engine)
+        yield engine.url.render_as_string(hide_password=False)
+        return
     lent: Lent = request.getfixturevalue("lent")
     lent.renew()
     yield lent.server.url(lent.name)
+
+
+def _empty(engine: Engine) -> None:
+    """End other sessions, and take away all but an empty ledger; a copy takes half a second."""
+    ledger = build_tables(names_for(engine)).metadata.sorted_tables
+    with writing(engine) as connection:
+        sessions = "information_schema.processlist WHERE db = database() AND id <> connection_id()"
+        for (session,) in connection.execute(text(f"SELECT id FROM {sessions}")).all():
+            with suppress(OperationalError):  # it has gone by itself
+                connection.exec_driver_sql(f"KILL {session}")
+        for name in inspect(connection).get_table_names():
+            if not name.startswith("migrator_"):
+                connection.exec_driver_sql(f"DROP TABLE `{name.replace('%', '%%')}`")
+        for table in reversed(ledger):
+            if table.name != "migrator_ledger":
+                connection.execute(table.delete())
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from migrator.ledger.version import current
 from migrator.ports import Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.intake import SqlIntake
-from migrator.stores.legacy_table import build_source
+from migrator.stores.legacy_table import build_source, parse_source
 from migrator.stores.seeding import create_table
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore, default_table
 
@@ -112,26 +112,48 @@ class Site:
         return self.engine.dialect.name == "sqlite"
 
     @property
+    def is_mysql(self) -> bool:
+        """Whether the database is MariaDB or MySQL."""
+        return self.engine.dialect.name == "mysql"
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether tables are in schemas, the ledger's too."""
+        return not (self.is_sqlite or self.is_mysql)
+
+    @property
     def source(self) -> str:
         """The endpoint's table, by the vendor's rule."""
         return self.source_of(default_table(self.endpoint_name))
 
     def source_of(self, table: str, schema: str | None = None) -> str:
         """Return the source of a table in this database."""
-        return build_source(None if self.is_sqlite else schema or self.schema, table)
+        return build_source(schema or self.schema if self.has_schemas else None, table)
 
     def create(self, rows: Sequence[LegacyRow] = (), source: str | None = None) -> StoreEndpoint:
         """Create the legacy table with *rows*; return its endpoint."""
         create_table(self.engine, source or self.source)
+        if self.is_mysql:
+            self._widen(source or self.source)
         self.insert(rows, source=source)
         return StoreEndpoint(name=self.endpoint_name, source=source or self.source)  # type: ignore[arg-type]
+
+    def _widen(self, source: str) -> None:
+        """Let the table hold what other databases' tables do: any text, and parts of a second.
+
+        What the vendor's own types do to a row is looked at in ``test_store_mariadb``.
+        """
+        longer = 'MODIFY "Time" datetime(6), MODIFY "Headers" longtext CHARACTER SET utf8mb4'
+        # not by way of the store, which would remember the table as it was
+        quoted = self.engine.dialect.identifier_preparer.quote(parse_source(source)[1])
+        self.execute(f"ALTER TABLE {quoted.replace('%%', '%')} {longer}")
 
     def insert(self, rows: Sequence[LegacyRow], *, source: str | None = None) -> None:
         """Insert rows as they are."""
         columns = ", ".join(f'"{column}"' for column in COLUMNS)
         casts = "CAST(:id AS uuid), :destination, CAST(:saga_id AS uuid), :body"
         values = f"{casts}, CAST(:due AS timestamp), :headers, :version"
-        if self.is_sqlite:
+        if not self.has_schemas:
             values = ":id, :destination, :saga_id, :body, :due, :headers, :version"
         statement = text(f"INSERT INTO {self.quoted(source)} ({columns}) VALUES ({values})")
         with writing(self.engine) as connection:
@@ -140,10 +162,14 @@ class Site:
 
     def legacy_rows(self, source: str | None = None) -> list[LegacyRow]:
         """Return the legacy table, by id."""
-        due = '"Time"' if self.is_sqlite else "to_char(\"Time\", 'YYYY-MM-DD HH24:MI:SS.US')"
+        due, as_text = "to_char(\"Time\", 'YYYY-MM-DD HH24:MI:SS.US')", "text"
+        if self.is_sqlite:
+            due = '"Time"'
+        if self.is_mysql:
+            due, as_text = "date_format(\"Time\", '%Y-%m-%d %H:%i:%s.%f')", "char"
         query = (
-            f'SELECT CAST("Id" AS text), "Destination", CAST("SagaId" AS text), "State", {due},'
-            f' "Headers", "PersistenceVersion" FROM {self.quoted(source)} ORDER BY "Id"'
+            f'SELECT CAST("Id" AS {as_text}), "Destination", CAST("SagaId" AS {as_text}), "State",'
+            f' {due}, "Headers", "PersistenceVersion" FROM {self.quoted(source)} ORDER BY "Id"'
         )
         with self.engine.connect() as connection:
             return [
@@ -248,7 +274,6 @@ class Site:
 
 def locked(connection: Connection, quoted: str, row_id: str) -> None:
     """Delete a row like a timeout manager does, without committing yet."""
-    deleted = connection.execute(
-        text(f'DELETE FROM {quoted} WHERE "Id" = CAST(:id AS uuid)'), {"id": row_id}
-    )
+    key = ":id" if connection.dialect.name == "mysql" else "CAST(:id AS uuid)"
+    deleted = connection.execute(text(f'DELETE FROM {quoted} WHERE "Id" = {key}'), {"id": row_id})
     assert deleted.rowcount == 1

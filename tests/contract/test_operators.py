@@ -111,7 +111,7 @@ def test_the_view_of_timeouts_shows_effective_states(site: Site) -> None:
     """People can query each timeout without knowing how states are kept."""
     lease = site.lease()
     _settled(site, lease, site.create(hours(2)), bad=(1,))
-    view = "migrator_timeout_status" if site.is_sqlite else "migrator.timeout_status"
+    view = "migrator.timeout_status" if site.has_schemas else "migrator_timeout_status"
     with site.engine.connect() as connection:
         rows = connection.exec_driver_sql(
             f"SELECT store_id, state, body_bytes, batch_state FROM {view} ORDER BY row_index"

@@ -279,7 +279,7 @@ def test_a_row_that_was_changed_is_not_intact(site: Site, changes: dict[str, obj
 def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site) -> None:
     """SQLite takes a value of any type into any column."""
     if not site.is_sqlite:
-        pytest.skip("PostgreSQL refuses it")
+        pytest.skip("other databases refuse it")
     batch = handed_over(site, site.create(hours(2)), site.lease())
     site.execute(
         "UPDATE migrator_timeout SET body = 'x', headers = 7 WHERE store_id = :id",

@@ -27,6 +27,8 @@ class Dialect(ABC):
     """As SQLAlchemy calls it."""
     has_schemas: ClassVar[bool] = True
     """Whether a table is named by schema and name."""
+    may_fold_names: ClassVar[bool] = False
+    """Whether ``folds_names`` must be asked."""
     name_max_bytes: ClassVar[int]
     """The longest name of a table."""
 
@@ -105,11 +107,25 @@ class Dialect(ABC):
         del connection, legacy
         return ()
 
+    def obstacle(self, connection: Connection, legacy: LegacyTable) -> str | None:
+        """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
+        del connection, legacy
+        return None
+
+    def folds_names(self, connection: Connection) -> bool:
+        """Return whether the database keeps names of tables in lower case."""
+        del connection
+        return False
+
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def column_types(self) -> Mapping[str, TypeEngine[Any]]:
         """Return the types of the columns as the vendor's script creates them."""
+
+    def table_options(self) -> Mapping[str, str]:
+        """Return SQLAlchemy's options of a table as the vendor's script creates it."""
+        return {}
 
     def write_rows(
         self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
 from sqlalchemy import literal, select, text
 from sqlalchemy.dialects import registry, sqlite
@@ -118,6 +119,15 @@ def _sqlite_error(code: int) -> sqlite3.Error:
         (psycopg.errors.InsufficientPrivilege("x"), False),
         (psycopg.errors.UndefinedTable("x"), False),
         (psycopg.errors.UniqueViolation("x"), False),
+        (pymysql.err.OperationalError(1205, "Lock wait timeout exceeded"), True),
+        (pymysql.err.OperationalError(1213, "Deadlock found"), True),
+        (pymysql.err.OperationalError(2003, "Can't connect to MySQL server"), True),
+        (pymysql.err.OperationalError(1969, "max_statement_time exceeded"), True),
+        (pymysql.err.OperationalError(1040, "Too many connections", sqlstate="08004"), True),
+        (pymysql.err.OperationalError(1045, "Access denied", sqlstate="28000"), False),
+        (pymysql.err.OperationalError(1049, "Unknown database 'x'"), False),
+        (pymysql.err.OperationalError(1142, "DELETE command denied"), False),
+        (pymysql.err.IntegrityError(1062, "Duplicate entry"), False),
         (_sqlite_error(sqlite3.SQLITE_BUSY), True),
         (_sqlite_error(sqlite3.SQLITE_BUSY_SNAPSHOT), True),
         (_sqlite_error(sqlite3.SQLITE_ERROR), False),

@@ -1,0 +1,275 @@
+"""MariaDB and MySQL: a claim picks and locks, copies, removes; all three must agree.
+
+Rules of this file: only SQL that MariaDB 10.6 and MySQL 8.0 both know, so nothing is ever
+returned by what changes rows. An index is named where the planner must not have a choice: whoever
+walks another one locks rows that are not wanted, and claims beside it would find none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects import mysql as types
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import TypeEngine
+
+from migrator.database import mysql
+from migrator.database.engine import PATIENCE
+from migrator.database.types import UtcDateTime, byte_length
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.ports import ClaimRequest
+from migrator.stores.dialects.base import Dialect
+from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.moving import Moved, in_ledger, ledger_values
+from migrator.stores.selection import wanted
+
+_NAME: Final = "mysql"
+_LONG: Final = timedelta(minutes=10)
+_SAME_ID: Final = re.compile(r"1062.*PRIMARY'")
+_ESTIMATE: Final = text(
+    "SELECT table_rows FROM information_schema.tables "
+    "WHERE table_schema = database() AND table_name = :name"
+)
+_ENGINE: Final = text(
+    "SELECT engine FROM information_schema.tables "
+    "WHERE table_schema = database() AND table_name = :name"
+)
+_INDEXES: Final = text(
+    "SELECT index_name, column_name FROM information_schema.statistics "
+    "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
+)
+
+
+class MysqlDialect(Dialect):
+    """Moves with three statements; speaks to MariaDB and to MySQL."""
+
+    name = _NAME
+    has_schemas = False
+    may_fold_names = True
+    name_max_bytes = 63
+    """There may be 64 characters; what suits PostgreSQL suits here."""
+
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move rows; those locked by others are skipped."""
+        index = "PRIMARY" if request.only is not None else _index_by_time(connection, legacy)
+        picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
+        rows = _fitting(picked, request.max_bytes)
+        if not rows:
+            return None
+        ids = [row.Id for row in rows]
+        table, kept = legacy.table, ledger.timeout
+        values = self.copying(legacy, request, batch_id)
+        copied = connection.execute(
+            insert(kept).from_select(list(values), self.copied(legacy, values)), {"ids": ids}
+        )
+        removed = connection.execute(delete(table).where(table.c.Id.in_(ids)))
+        if not copied.rowcount == removed.rowcount == len(rows):
+            raise StoreError(
+                f"{legacy.source}: {len(rows)} rows were picked, {copied.rowcount} copied and "
+                f"{removed.rowcount} removed; rolled back"
+            )
+        return Moved(
+            size=len(rows),
+            body_bytes=sum(row.body_bytes for row in rows),
+            first_due=rows[0].Time,
+            last_due=rows[-1].Time,
+            last_id=rows[-1].Id,
+        )
+
+    def picking(
+        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, index: str | None
+    ) -> Select[Any]:
+        """Return what locks the rows that are wanted, soonest first, with their sizes."""
+        row = legacy.table.c
+        query = (
+            select(
+                row.Id,
+                row.Time,
+                byte_length(row.State).label("body_bytes"),
+                byte_length(row.Headers).label("headers_bytes"),
+            )
+            .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+            .order_by(row.Time, row.Id)
+            .limit(request.max_rows)
+            .with_for_update(skip_locked=True)
+        )
+        if index is None:
+            return query
+        quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
+        return query.with_hint(legacy.table, f"FORCE INDEX ({quoted})", _NAME)
+
+    def copying(
+        self, legacy: LegacyTable, request: ClaimRequest, batch_id: int
+    ) -> dict[str, ColumnElement[Any]]:
+        """Return the ledger's columns, and what is copied into them."""
+        row = legacy.table.c
+        return ledger_values(legacy, request, batch_id, row) | {
+            "row_index": literal_column("picked.row_index", BigInteger),
+            "content_hash": self.content_hash(row.Headers, row.State),
+        }
+
+    def copied(self, legacy: LegacyTable, values: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+        """Return *values* of the rows called ``:ids``, each with its place among them."""
+        row = legacy.table.c
+        place = func.row_number().over(order_by=(row.Time, row.Id)) - 1
+        picked = (
+            select(row.Id.label("id"), place.label("row_index"))
+            .where(row.Id.in_(bindparam("ids", expanding=True)))
+            .subquery("picked")
+        )
+        return (
+            select(*values.values())
+            .select_from(picked.join(legacy.table, row.Id == picked.c.id))
+            # the few rows first, then each by its key, whatever statistics say
+            .prefix_with("STRAIGHT_JOIN", dialect=_NAME)
+        )
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Look, waiting for whoever is just removing one of them, and insert the others."""
+        key = table.c.Id
+        looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
+        there = {found.casefold() for found in connection.scalars(looking)}
+        absent = {row["Id"]: row for row in rows if row["Id"].casefold() not in there}
+        values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
+        try:
+            if values:
+                connection.execute(insert(table), values)
+        except IntegrityError as exc:
+            if exc.orig is not None and _SAME_ID.search(str(exc.orig)):
+                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
+            raise
+        return list(absent)
+
+    # ── content ─────────────────────────────────────────────────────────────────────────────
+
+    def content_hash(
+        self, headers: ColumnElement[Any], body: ColumnElement[Any]
+    ) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``. Sessions speak utf8mb4, and so does the text."""
+        utf8 = cast(cast(func.coalesce(headers, ""), Text), LargeBinary)
+        zero: ColumnElement[bytes] = literal_column("0x00")
+        return func.sha2(func.concat(utf8, zero, func.coalesce(body, "")), 256)
+
+    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``."""
+        return func.sha2(func.coalesce(body, ""), 256)
+
+    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Bound locks, by a second at least, and what the server can bound of statements."""
+        mysql.for_now(
+            connection, mysql.Patience(lock=patience, statement=patience, idle=PATIENCE.idle)
+        )
+
+    def allow_long(self, connection: Connection) -> None:
+        """Allow ten minutes."""
+        mysql.for_now(
+            connection, mysql.Patience(lock=PATIENCE.lock, statement=_LONG, idle=PATIENCE.idle)
+        )
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Have transactions read one snapshot; the server refuses what would write."""
+        return mysql.read_only(engine)
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Lock it, also against the end of the transaction; given back with the connection."""
+        mysql.lock_table(connection, quoted_name)
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the server's statistics say, which may be wrong by a third."""
+        return int(connection.execute(_ESTIMATE, {"name": legacy.table.name}).scalar() or 0)
+
+    def obstacle(self, connection: Connection, legacy: LegacyTable) -> str | None:
+        """Return that the table knows no transactions, should that be so."""
+        engine = connection.execute(_ENGINE, {"name": legacy.table.name}).scalar()
+        if engine == "InnoDB":
+            return None
+        return (
+            f"its engine is {engine}, which has no transactions: a claim could lose or double "
+            "rows; ALTER TABLE … ENGINE=InnoDB first"
+        )
+
+    def folds_names(self, connection: Connection) -> bool:
+        """Return whether the server keeps names of tables in lower case, as it does on Windows."""
+        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
+
+    # ── making tables ───────────────────────────────────────────────────────────────────────
+
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the vendor's script (reference 1.2)."""
+        return {
+            "Id": types.VARCHAR(38),
+            "Destination": types.NVARCHAR(200),
+            "SagaId": types.VARCHAR(38),
+            "State": types.LONGBLOB(),
+            "Time": types.DATETIME(),
+            "Headers": types.JSON(),
+            "PersistenceVersion": types.VARCHAR(23),
+        }
+
+    def table_options(self) -> Mapping[str, str]:
+        """Return what stands at the end of the vendor's script."""
+        return {"mysql_default_charset": "ascii", "mysql_engine": "InnoDB"}
+
+
+def _index_by_time(connection: Connection, legacy: LegacyTable) -> str | None:
+    """Return the index in whose order rows are due; None: the table has none (any more)."""
+    order = ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
+    names = [legacy.table.c[key].name.casefold() for key in order]
+    columns = dict[str, list[str]]()
+    for index, column in connection.execute(_INDEXES, {"name": legacy.table.name}):
+        columns.setdefault(index, []).append(str(column).casefold())
+    fitting = (index for index, found in columns.items() if found[: len(names)] == names)
+    return next(fitting, None)
+
+
+def _fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
+    """Return the first rows, as many as have no more bytes together; one at least."""
+    totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
+    fitting = sum(total <= max_bytes for total in totals)
+    return picked[: max(fitting, 1)]
+
+
+def _not_before(due_at: datetime, table: Table) -> datetime:
+    """Return when a row is due as its column can say it: not sooner; MariaDB would cut it off."""
+    kind = table.c.Time.type
+    digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
+    step = timedelta(microseconds=10 ** (6 - digits))
+    past = timedelta(microseconds=due_at.microsecond) % step
+    return due_at + (step - past) if past else due_at
