@@ -7,15 +7,17 @@ of these tests refuses every other. With ``RAVENDB_URL`` the contract also runs 
 from __future__ import annotations
 
 import base64
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from migrator.domain.timeouts import EndpointName, TimeoutId
-from migrator.errors import StoreError, StoreUnavailable
+from migrator.errors import ConfigError, StoreError, StoreUnavailable
 from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Document, Mark
 from migrator.stores.ravendb import http as raven_http
@@ -23,6 +25,7 @@ from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.reader import PAGE_DOCUMENTS
 from migrator.stores.ravendb.store import NO_OWNER, RavenOptions, RavenStore
+from tests.conftest import TlsMaterial
 from tests.support.ravendb import DATABASE, Plan, StrictRaven
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source=f"{DATABASE}:Sales")
@@ -398,6 +401,29 @@ def test_an_answer_that_may_pass_is_unavailable(
     assert list(store.take(SALES, MARK, documents)) == [id_]
 
 
+@pytest.mark.parametrize("page", [b"<html>Log in</html>", b"{}", b"[]", b'{"Results": []}', b""])
+def test_a_proxys_answer_does_not_tell_that_a_batch_was_done(
+    raven: StrictRaven, store: RavenStore, page: bytes
+) -> None:
+    """Nobody knows then, and the same call again finds out."""
+    id_ = stored(raven, 1)
+    documents = read_all(store)
+    raven.plan("/bulk_docs", instead=page)
+    with pytest.raises(StoreUnavailable, match="may have been done or not"):
+        store.take(SALES, MARK, documents)
+    assert list(store.take(SALES, MARK, documents)) == [id_]
+
+
+def test_a_document_that_nodes_disagree_about_is_told(
+    raven: StrictRaven, store: RavenStore
+) -> None:
+    """A read that is answered 409 is an error for a person, not for the next attempt."""
+    raven.plan("startsWith", status=409)
+    with pytest.raises(StoreError, match="somebody has to decide") as caught:
+        listed(store)
+    assert not isinstance(caught.value, StoreUnavailable)
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 400])
 def test_a_refusal_for_good_is_no_reason_to_repeat(
     raven: StrictRaven, store: RavenStore, status: int
@@ -715,6 +741,47 @@ def test_no_server_is_unavailable_and_its_address_is_told_without_more() -> None
     unreachable = pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 cannot be reached")
     with RavenStore(RavenOptions(server=server)) as store, unreachable:
         store.endpoints()
+
+
+def test_a_secured_server_is_shown_the_certificate(tls_material: TlsMaterial) -> None:
+    """With certificate and authority all works; without either there is no connection."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls_material.ca)
+    context.load_cert_chain(tls_material.server_cert, tls_material.server_key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority: dict[str, Any] = {"ca_file": tls_material.ca}
+    own = {"cert_file": tls_material.client_cert, "key_file": tls_material.client_key}
+    with StrictRaven("4", context) as raven:
+        id_ = stored(raven, 1)
+        for given, is_let_in in ((authority | own, True), (authority, False), (own, False)):
+            server = ServerSettings(url=raven.url, database=DATABASE, **given)
+            with RavenStore(RavenOptions(server=server)) as store:
+                if is_let_in:
+                    assert listed(store) == [id_]
+                    continue
+                with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                    listed(store)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://h", "http://", "http://u:p@h", "http://h?x=1", "raven", "http://h:port"],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url: str) -> None:
+    """A password that somebody wrote into it stays where it is."""
+    server = ServerSettings(url=url, database=DATABASE)
+    with pytest.raises(ConfigError, match=r"store\.url") as caught:
+        RavenStore(RavenOptions(server=server))
+    assert "u:p" not in str(caught.value)
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Before anything is connected."""
+    absent = tmp_path / "absent.pem"
+    wrong: list[dict[str, Any]] = [{"ca_file": absent}, {"cert_file": absent, "key_file": absent}]
+    for given in wrong:
+        server = ServerSettings(url="https://h", database=DATABASE, **given)
+        with pytest.raises(ConfigError, match=r"store\.ravendb\.c\w+_file .*absent\.pem"):
+            RavenStore(RavenOptions(server=server))
 
 
 def test_an_answer_without_end_is_bounded(

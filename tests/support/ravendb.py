@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class Plan:
     where: str
     status: int = 0
     """Answer this instead of doing anything."""
+    instead: bytes | None = None
+    """Do the work, then answer 200 with this."""
     lose: bool = False
     """Do the work, then cut the connection."""
     wait_for: threading.Event | None = None
@@ -77,8 +80,8 @@ class Plan:
 class StrictRaven:
     """The server; ``family`` is ``3.5`` or ``4``."""
 
-    def __init__(self, family: str) -> None:
-        """Listen on a free port of the loopback interface."""
+    def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on a free port of the loopback interface; with *tls*, only over that."""
         self.family = family
         self.documents: dict[str, Stored] = {}
         """By id in lower case, as the server compares ids."""
@@ -93,8 +96,13 @@ class StrictRaven:
         class Handler(_Handler):
             raven = owner
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = False
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
@@ -112,7 +120,7 @@ class StrictRaven:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     # ── for tests, and for the simulated timeout manager ────────────────────────────────────
 
@@ -318,6 +326,11 @@ def _collection_of(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get("@collection")).lower()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: that a client is refused is what a test wants to see."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     raven: StrictRaven
     protocol_version = "HTTP/1.1"
@@ -352,10 +365,15 @@ class _Handler(BaseHTTPRequestHandler):
             if plan.lose:
                 self.close_connection = True
                 return
+            if plan.instead is not None:
+                self._write(200, plan.instead)
+                return
         self._answer(status, told)
 
     def _answer(self, status: int, told: Any) -> None:
-        raw = b"" if told is None else json.dumps(told).encode()
+        self._write(status, b"" if told is None else json.dumps(told).encode())
+
+    def _write(self, status: int, raw: bytes) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json; charset=utf-8")

@@ -98,6 +98,10 @@ class Family(Protocol):
         """Ask for all *commands* in one transaction; 409 says that a condition did not hold."""
         ...
 
+    def is_done(self, batch: Request, answer: Any) -> bool:
+        """Return whether *answer* is this family's to a *batch* that was done."""
+        ...
+
     def documents(self, answer: Any) -> list[RawDocument]:
         """Return the documents of an answer to ``page`` or ``reads``; absent ones are left out.
 
@@ -165,6 +169,11 @@ class Modern:
             path="/bulk_docs",
             body={"Commands": [_modern(each) for each in commands]},
         )
+
+    def is_done(self, batch: Request, answer: Any) -> bool:
+        """See ``Family``."""
+        results = answer.get("Results") if isinstance(answer, dict) else None
+        return isinstance(results, list) and len(results) == len(batch.body["Commands"])
 
     def documents(self, answer: Any) -> list[RawDocument]:
         """See ``Family``."""
@@ -253,6 +262,10 @@ class Classic:
                 **_etag(command.expected),
             }
         yield {"Key": command.id, "Method": "DELETE"}
+
+    def is_done(self, batch: Request, answer: Any) -> bool:
+        """See ``Family``."""
+        return isinstance(answer, list) and len(answer) == len(batch.body)
 
     def documents(self, answer: Any) -> list[RawDocument]:
         """See ``Family``."""

@@ -27,12 +27,16 @@ _ERROR_BYTES: Final = 64 * 1024
 _CONFLICT: Final = 409
 
 
-class Conflict(Exception):
-    """A condition of a batch did not hold; nothing of it was done."""
+class Conflict(StoreError):
+    """A condition of a batch did not hold, and nothing of it was done; or nodes disagree."""
 
 
-class AnswerTooLarge(StoreError):
-    """The answer has more bytes than are held; what was asked for in it may have been done."""
+class UnreadableAnswer(StoreError):
+    """The answer tells nothing; what was asked for may have been done."""
+
+
+class AnswerTooLarge(UnreadableAnswer):
+    """The answer has more bytes than are held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +96,10 @@ class RavenHttp:
 
         Raises:
             Conflict: 409.
-            AnswerTooLarge: It has more than *at_most_bytes*.
+            UnreadableAnswer: It is no JSON; a change may have been made or not.
+            AnswerTooLarge: It has more than *at_most_bytes*; the same.
             StoreUnavailable: No answer, or a passing one; a change may have been made or not.
-            StoreError: Refused for good, or no answer of RavenDB.
+            StoreError: Refused for good.
         """
         url = f"{self._base}/databases/{quote(self._database, safe='')}{request.path}"
         if request.query:
@@ -121,7 +126,7 @@ class RavenHttp:
                 "check store.url, the network and the server"
             ) from exc
         except (ValueError, RecursionError) as exc:
-            raise StoreError(f"{self.where}: the answer is not JSON; is it RavenDB?") from exc
+            raise UnreadableAnswer(f"{self.where}: the answer is not JSON; is it RavenDB?") from exc
 
     def _check(self, answer: httpx.Response) -> None:
         status = answer.status_code
@@ -129,7 +134,10 @@ class RavenHttp:
             return
         said = _kind_of_error(answer)
         if status == _CONFLICT:
-            raise Conflict
+            raise Conflict(
+                f"{self.where}: a document is in conflict (409{said}); it was changed meanwhile, "
+                "or the nodes disagree about it, and somebody has to decide"
+            )
         if status in _PASSING or status >= 500:
             raise StoreUnavailable(f"{self.where} answered {status}{said}")
         if status in (401, 403):

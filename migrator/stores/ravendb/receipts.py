@@ -18,7 +18,7 @@ from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports.documents import Document, Mark
 from migrator.stores.ravendb.documents import collection_of, restored
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
-from migrator.stores.ravendb.http import Conflict, RavenHttp
+from migrator.stores.ravendb.http import Conflict, RavenHttp, UnreadableAnswer
 from migrator.stores.ravendb.reader import RavenReader
 
 COLLECTION: Final = "MigratorReceipts"
@@ -159,7 +159,16 @@ class Receipts:
         return next(iter(self._reader.by_id((receipt,))), None)
 
     def _send(self, commands: Sequence[Put | Remove]) -> None:
-        self._http.send(self._family.batch(commands))
+        request = self._family.batch(commands)
+        try:
+            is_done = self._family.is_done(request, self._http.send(request))
+        except UnreadableAnswer as exc:
+            raise StoreUnavailable(f"{exc}; a batch may have been done or not") from exc
+        if not is_done:  # a proxy's page, say: whether a batch was done is not for it to tell
+            raise StoreUnavailable(
+                f"{self._http.where}: the answer to a batch is not RavenDB's; "
+                "it may have been done or not"
+            )
 
 
 def claim_receipt(mark: Mark) -> str:
