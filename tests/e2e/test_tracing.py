@@ -71,6 +71,7 @@ def test_what_is_handed_over_continues_its_senders_trace(rig: Rig, collector: Co
             assert found[each.id][key] == stored[key]
 
 
+@pytest.mark.slow
 def test_what_is_dispatched_continues_its_senders_trace(
     rig: Rig, collector: Collector, tmp_path: Path
 ) -> None:
