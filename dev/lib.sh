@@ -109,6 +109,26 @@ _apt_install() {
     _apt_updated=yes
 }
 
+_AZURITE_VERSION=3.35.0
+
+# Have the emulator of Azure Storage in .azurite/, from whatever registry npm is set up for.
+ensure_azurite() {
+    local wanted=.azurite/node_modules/azurite/package.json
+    grep -qs "\"version\": \"$_AZURITE_VERSION\"" "$wanted" && return
+    command -v node >/dev/null && command -v npm >/dev/null || _apt_install nodejs npm || {
+        say "not installed here: Node.js and npm, from which Azurite is installed"
+        return 1
+    }
+    say "installing Azurite $_AZURITE_VERSION into .azurite"
+    mkdir -p .azurite
+    (
+        if command -v flock >/dev/null; then flock 9; fi
+        grep -qs "\"version\": \"$_AZURITE_VERSION\"" "$wanted" ||
+            npm install --prefix .azurite --no-save --no-package-lock --no-audit --no-fund --silent \
+                "azurite@$_AZURITE_VERSION" </dev/null >&2
+    ) 9>.azurite/lock || { say "npm could not install azurite@$_AZURITE_VERSION"; return 1; }
+}
+
 _has_server() { # rabbitmq|postgresql|mariadb|chromium
     local found
     case $1 in

@@ -6,6 +6,7 @@ one line of JSON with the addresses:
     python dev/servers.py rabbitmq --data-dir /tmp/node
     python dev/servers.py postgresql
     python dev/servers.py mariadb
+    python dev/servers.py azurite
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 if __package__ in (None, ""):  # run as a script: make the checkout importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from dev.azurite import AzuriteServer
 from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
 from dev.mariadb import MariadbServer
 from dev.postgres import PostgresServer
@@ -30,6 +32,7 @@ from dev.processes import ServerFailedError, ServerMissingError, free_port, wait
 from dev.rabbit import Epmd, RabbitNode, TlsFiles
 
 __all__ = [
+    "AzuriteServer",
     "Epmd",
     "MariadbServer",
     "PostgresServer",
@@ -38,6 +41,7 @@ __all__ = [
     "ServerMissingError",
     "TlsFiles",
     "free_port",
+    "new_azurite_server",
     "new_mariadb_server",
     "new_postgres_server",
     "new_rabbit_node",
@@ -79,11 +83,20 @@ def new_mariadb_server(**options: Any) -> MariadbServer:
     return MariadbServer(**options)
 
 
-Server = RabbitNode | PostgresServer | MariadbServer
+def new_azurite_server(**options: Any) -> AzuriteServer:
+    """Return an emulator of Azure Storage, not yet started.
+
+    Takes the options of ``AzuriteServer``; raises ``ServerMissingError`` when it is not here.
+    """
+    return AzuriteServer(**options)
+
+
+Server = RabbitNode | PostgresServer | MariadbServer | AzuriteServer
 _MAKERS: Final[dict[str, Callable[..., Server]]] = {
     "rabbitmq": new_rabbit_node,
     "postgresql": new_postgres_server,
     "mariadb": new_mariadb_server,
+    "azurite": new_azurite_server,
 }
 
 

@@ -18,7 +18,7 @@ from migrator.cli.session import Json, session_of
 from migrator.config.quantities import parse_duration
 from migrator.domain.conversion import Reason
 from migrator.errors import ConfigError
-from migrator.stores.seeding import Invention, SeedRow, create_table, insert_rows, invent
+from migrator.stores.seeding import Invention, SeedRow, invent
 
 EPILOG = """\b
 Examples:
@@ -59,8 +59,6 @@ def seed(
         raise ConfigError(f"--bad {bad} is more than --count {count}")
     queues = [name.strip() for name in destinations.split(",") if name.strip()] or [endpoint]
     with opened(loaded) as app:
-        source = app.sql_side(wanted_for="seeding").store.source_of(endpoint)
-        create_table(app.engine, source)
         now = app.clock.now()
         what = Invention(
             endpoint=endpoint,
@@ -71,7 +69,7 @@ def seed(
             body_bytes=body_bytes,
             seed=random.getrandbits(63) if random_seed is None else random_seed,
         )
-        written = insert_rows(app.engine, source, spoiled(invent(what), bad))
+        source, written = app.side.seed(endpoint, spoiled(invent(what), bad))
     if session.wants_json:
         write_json("seed", {"endpoint": endpoint, "source": source, "rows": written, "bad": bad})
     else:

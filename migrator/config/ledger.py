@@ -1,11 +1,12 @@
-"""What can be set about what a running daemon keeps of settled rows."""
+"""What can be set about the ledger: where it is, and what is kept of settled rows."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from migrator.config.cron import Cron, parse_rhythm
 from migrator.config.quantities import SOME_TIME, Duration
@@ -17,8 +18,14 @@ def _none_when_empty(value: object) -> object:
 
 
 class Ledger(Section):
-    """What a running daemon keeps of rows that were handed over, dispatched or given back."""
+    """The ledger: its database, if the store is none, and how long settled rows are kept."""
 
+    url: SecretStr | None = Field(
+        default=None, description="database URL of the ledger; for a SQL store leave it empty"
+    )
+    url_file: Path | None = Field(
+        default=None, description="file that holds the URL; a bare name is a systemd credential"
+    )
     purge_after: Annotated[
         Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
     ] = Field(

@@ -35,6 +35,7 @@ from migrator.errors import ConfigError
 DEFAULT_FILE: Final = FilePath("migrator.toml")
 SECRETS: Final = (
     ("store", "url"),
+    ("ledger", "url"),
     ("broker", "url"),
     ("broker", "management_url"),
     ("web", "token"),

@@ -325,6 +325,33 @@ class Settings(BaseSettings):
             raise ValueError(f"must have a queue each; shared: {', '.join(shared)}")
         return value
 
+    @model_validator(mode="after")
+    def _has_one_ledger(self) -> Self:
+        given, store = self.ledger.url, self.store
+        if store.kind.has_own_ledger or given is None or not given.get_secret_value():
+            return self
+        if store.url is None or store.url.get_secret_value() != given.get_secret_value():
+            raise ValueError(
+                f"ledger.url must be empty with store.kind {store.kind}: its ledger is in the "
+                "store's own database"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_dispatched(self) -> Self:
+        if not self.store.kind.has_own_ledger:
+            return self
+        dispatched = [e.name for e in self.endpoints if e.mode is not EndpointMode.MIGRATE]
+        if self.handover.near_due is NearDue.DISPATCH:
+            dispatched.append("handover.near_due")
+        if dispatched:
+            raise ValueError(
+                f"store.kind {self.store.kind} can only be migrated from: dispatch and forward "
+                f"need a SQL store (set for: {', '.join(dispatched)}); leave these to the timeout "
+                "manager"
+            )
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -18,7 +18,8 @@ _USER_INFO: Final = re.compile(r"(\w{1,40}://[^\s:@/]{0,255}):\S{0,1024}@")
 Every repetition here has an end, so that a long text takes no longer than its length.
 """
 _PAIR: Final = re.compile(
-    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token))(\s{0,9}=\s{0,9})"
+    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token"
+    r"|accountkey|sharedaccesssignature|sig))(\s{0,9}=\s{0,9})"
     r"('[^']{0,1024}'|\"[^\"]{0,1024}\"|[^;&\s]+)",
     re.IGNORECASE,
 )
@@ -30,7 +31,7 @@ def mask(text: str) -> str:
     return _PAIR.sub(rf"\1\2{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", text))
 
 
-def required_secret(value: SecretStr | None, *, key: str, option: str) -> str:
+def required_secret(value: SecretStr | None, *, key: str, option: str | None = None) -> str:
     """Return the secret in plain text, for whoever connects with it.
 
     Raises:
@@ -39,8 +40,8 @@ def required_secret(value: SecretStr | None, *, key: str, option: str) -> str:
     if value is None or not value.get_secret_value():
         variable = "MIGRATOR_" + key.upper().replace(".", "__")
         raise ConfigError(
-            f"{key} is not set: set it in migrator.toml, as {key}_file, as {variable} "
-            f"or with {option}"
+            f"{key} is not set: set it in migrator.toml, as {key}_file"
+            + (f" or as {variable}" if option is None else f", as {variable} or with {option}")
         )
     return value.get_secret_value()
 

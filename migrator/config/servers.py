@@ -9,6 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
+from migrator.config.azure import Azure
 from migrator.config.quantities import SOME_TIME, Duration, Size
 from migrator.config.ravendb import RavenDb
 from migrator.config.section import Section
@@ -19,13 +20,22 @@ class StoreKind(StrEnum):
     """Kinds of legacy stores this version can read."""
 
     SQL = "sql"
+    AZURE = "azure"
+    RAVENDB = "ravendb"
+
+    @property
+    def has_own_ledger(self) -> bool:
+        """Whether the ledger is in a database of its own: the store is none."""
+        return self is not StoreKind.SQL
 
 
 class Store(Section):
-    """The legacy database; the ledger lives in it, too."""
+    """The legacy store; in a SQL database, the ledger lives beside it."""
 
     kind: StoreKind = Field(default=StoreKind.SQL, description="kind of legacy store")
-    url: SecretStr | None = Field(default=None, description="database URL, passed on as it is")
+    url: SecretStr | None = Field(
+        default=None, description="database URL, or connection string of Azure Storage"
+    )
     url_file: Path | None = Field(
         default=None, description="file that holds the URL; a bare name is a systemd credential"
     )
@@ -33,13 +43,14 @@ class Store(Section):
         default=None, alias="schema", min_length=1, description="schema of the timeout tables"
     )
     ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
+    azure: Azure = Field(default=Azure(), description="")
     ravendb: RavenDb = Field(default=RavenDb(), description="")
 
     @field_validator("kind", mode="before")
     @classmethod
     def _is_implemented(cls, value: object) -> object:
-        if value in ("nhibernate", "azure", "ravendb"):
-            raise ValueError(f"{value} is not in this version; must be sql")
+        if value == "nhibernate":
+            raise ValueError(f"{value} is not in this version; must be sql, azure or ravendb")
         return value
 
 

@@ -127,8 +127,10 @@ class App:
         """The ledger's database; a SQL store's tables are in it, too."""
         from migrator.database.engine import open_engine
 
-        store = self.settings.store
-        return open_engine(required_secret(store.url, key="store.url", option="--store-url"))
+        given = self.settings
+        if given.store.kind.has_own_ledger:
+            return open_engine(required_secret(given.ledger.url, key="ledger.url"))
+        return open_engine(required_secret(given.store.url, key="store.url", option="--store-url"))
 
     @cached_property
     def tables(self) -> LedgerTables:

@@ -6,24 +6,34 @@ them work through ``stores.documents``, and an adapter only implements ``ports.d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, Protocol
+from functools import cached_property, partial
+from typing import Final, Protocol, runtime_checkable
 
 from sqlalchemy import Engine
 
 from migrator.config import Settings
 from migrator.config.servers import StoreKind
+from migrator.errors import ConfigError, PreflightRefused
 from migrator.ledger.tables import LedgerTables
 from migrator.ports import Claims, FaultPoint, Store
+from migrator.ports.documents import DocumentStore
 from migrator.ports.measuring import Counting, Pulse
 from migrator.ports.recall import Recalls
 from migrator.ports.verification import Verifications
 from migrator.stores.claims import SqlClaims
 from migrator.stores.counting import SqlCounting
+from migrator.stores.documents.books import DocumentBooks
+from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
+from migrator.stores.documents.recalls import DocumentRecalls
+from migrator.stores.documents.store import DocumentStoreView
+from migrator.stores.documents.verification import DocumentVerifications
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.recall import SqlRecalls
+from migrator.stores.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.verification import SqlVerifications
 
@@ -59,6 +69,14 @@ class StoreSide(Protocol):
     @property
     def pulse(self) -> Pulse:
         """Measures for the throttle."""
+        ...
+
+    def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
+        """Write invented timeouts of the endpoint *name*; return where they are, and how many.
+
+        Raises:
+            PreflightRefused: This kind of store cannot be filled by us.
+        """
         ...
 
     def close(self) -> None:
@@ -124,11 +142,124 @@ class SqlSide:
         """Measures what every claim needs."""
         return SqlPulse(self._ground.engine, self.store)
 
+    def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
+        """Write rows, and make the table where there is none."""
+        source = self.store.source_of(name)
+        create_table(self._ground.engine, source)
+        return source, insert_rows(self._ground.engine, source, rows)
+
     def close(self) -> None:
         """Do nothing: the engine is the ledger's, too."""
 
 
-_SIDES: Final[Mapping[StoreKind, Callable[[Ground], StoreSide]]] = {StoreKind.SQL: SqlSide}
+@runtime_checkable
+class Seeder(Protocol):
+    """A document store that rehearsals can fill."""
+
+    def seed(self, name: str, rows: Iterable[SeedRow]) -> int:
+        """Write invented timeouts of the endpoint *name*; return how many."""
+        ...
+
+
+class DocumentSide:
+    """A document store, and a ledger in a database of its own; implements ``StoreSide``."""
+
+    def __init__(self, open_documents: Callable[[Settings], DocumentStore], ground: Ground) -> None:
+        """Remember *ground*; *open_documents* is called when the store is first needed."""
+        self._open = open_documents
+        self._ground = ground
+
+    @cached_property
+    def documents(self) -> DocumentStore:
+        """The adapter."""
+        return self._open(self._ground.settings)
+
+    @cached_property
+    def store(self) -> DocumentStoreView:
+        """Answers questions about the store."""
+        ground = self._ground
+        named = [endpoint.name for endpoint in ground.settings.endpoints]
+        return DocumentStoreView(
+            ground.engine, ground.tables, self._books, self.documents, named=named
+        )
+
+    @cached_property
+    def claims(self) -> DocumentClaims:
+        """Claims in two steps."""
+        ground = self._ground
+        return DocumentClaims(
+            self._books, self.documents, ledger_id=ground.ledger_id, fault=ground.fault
+        )
+
+    @cached_property
+    def recalls(self) -> DocumentRecalls:
+        """Restores in two steps."""
+        ground = self._ground
+        return DocumentRecalls(
+            ground.engine, ground.tables, self._books, self.claims, fault=ground.fault
+        )
+
+    @cached_property
+    def verifications(self) -> DocumentVerifications:
+        """Reads the books, and lists the store."""
+        return DocumentVerifications(self._ground.engine, self._ground.tables, self.documents)
+
+    @cached_property
+    def counting(self) -> DocumentCounting:
+        """Counts by listing."""
+        return DocumentCounting(self.documents)
+
+    @cached_property
+    def pulse(self) -> DocumentPulse:
+        """Measures a look for the soonest due."""
+        return DocumentPulse(self.documents)
+
+    def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
+        """Write documents, where the adapter can."""
+        documents = self.documents
+        if not isinstance(documents, Seeder):
+            raise PreflightRefused(f"invented timeouts cannot be written into {documents.kind}")
+        return documents.source_of(name), documents.seed(name, rows)
+
+    def close(self) -> None:
+        """Close the adapter."""
+        if (documents := self.__dict__.get("documents")) is not None:
+            documents.close()
+
+    @cached_property
+    def _books(self) -> DocumentBooks:
+        return DocumentBooks(self._ground.engine, self._ground.tables)
+
+
+def _open_azure(settings: Settings) -> DocumentStore:
+    with _needing("azure"):
+        from migrator.wiring.azure import open_azure
+    return open_azure(settings)
+
+
+def _open_ravendb(settings: Settings) -> DocumentStore:
+    from migrator.wiring.ravendb import open_ravendb
+
+    return open_ravendb(settings)
+
+
+@contextmanager
+def _needing(extra: str) -> Iterator[None]:
+    """Say which extra brings what cannot be imported."""
+    try:
+        yield
+    except ImportError as exc:
+        raise ConfigError(
+            f"store.kind {extra} wants packages that are not here ({exc.name}); install "
+            f"migrator[{extra}]"
+        ) from exc
+
+
+_SIDES: Final[Mapping[StoreKind, Callable[[Ground], StoreSide]]] = {
+    StoreKind.SQL: SqlSide,
+    StoreKind.AZURE: partial(DocumentSide, _open_azure),
+    StoreKind.RAVENDB: partial(DocumentSide, _open_ravendb),
+}
 
 
 def open_side(ground: Ground) -> StoreSide:

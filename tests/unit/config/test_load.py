@@ -178,8 +178,11 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ('[store]\nkind = "ravendb"', "ravendb is not in this version; must be sql"),
-        ('[store]\nkind = "mongo"', "must be sql"),
+        (
+            '[store]\nkind = "nhibernate"',
+            "nhibernate is not in this version; must be sql, azure or ravendb",
+        ),
+        ('[store]\nkind = "mongo"', "must be sql, azure or ravendb"),
         ('[handover]\nhorizon = "10000d"', "must be at most 268435455s"),
         ('[handover]\nhorizon = "0s"', "must be longer than 0s"),
         ('[handover.destination_map]\nA = " "', "must map one queue name to another"),

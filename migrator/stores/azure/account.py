@@ -1,0 +1,215 @@
+"""One storage account: its clients, how their errors become ours, and how many requests at a time.
+
+Rules of this file: everything that goes over the wire passes ``asking``; an error's text names
+the table or container and Azure's own code, never a key, a signature or a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import requests
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.core.pipeline.transport import RequestsTransport
+from azure.data.tables import TableClient, TableServiceClient
+from azure.storage.blob import BlobServiceClient, ContainerClient
+from requests.adapters import HTTPAdapter
+
+from migrator.errors import ConfigError, StoreError, StoreUnavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
+_REFUSED: Final = frozenset({401, 403})
+GONE: Final = 404
+_LATER_CODES: Final = frozenset({"TableBeingDeleted", "ContainerBeingDeleted"})
+_ABOUT_ONE: Final = frozenset(
+    {
+        "ResourceNotFound",
+        "EntityNotFound",
+        "EntityAlreadyExists",
+        "UpdateConditionNotSatisfied",
+        "ConditionNotMet",
+        "BlobNotFound",
+        "BlobAlreadyExists",
+        "TargetConditionNotMet",
+    }
+)
+"""Codes that are about one entity or blob, not about the account."""
+_CONNECT_S: Final = 10
+_READ_S: Final = 30
+_RETRIES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSettings:
+    """Where timeouts are, by the vendor's names."""
+
+    connection_string: str
+    table: str
+    container: str
+    requests: int
+    """Requests under way at a time."""
+
+
+class Account:
+    """The clients of one account, made when first asked for."""
+
+    def __init__(self, settings: AccountSettings) -> None:
+        """Remember *settings*; nothing is connected.
+
+        Raises:
+            ConfigError: The connection string is none.
+        """
+        self.settings = settings
+        self._opened: list[Any] = []
+        try:
+            self._tables = self._kept(
+                TableServiceClient.from_connection_string(
+                    settings.connection_string, transport=self._transport(), **_PATIENCE
+                )
+            )
+            self._blobs = self._kept(
+                BlobServiceClient.from_connection_string(
+                    settings.connection_string, transport=self._transport(), **_PATIENCE
+                )
+            )
+        except (ValueError, AzureError) as exc:
+            self.close()
+            raise ConfigError(
+                "store.url is no connection string of Azure Storage; write "
+                "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…"
+            ) from exc
+
+    @property
+    def name(self) -> str:
+        """The account's name."""
+        return str(self._tables.account_name)
+
+    @cached_property
+    def table(self) -> TableClient:
+        """The timeouts' table."""
+        return self.other_table(self.settings.table)
+
+    def other_table(self, name: str) -> TableClient:
+        """Return a client of another table of the account."""
+        return self._tables.get_table_client(name)
+
+    @cached_property
+    def container(self) -> ContainerClient:
+        """Where the bodies are."""
+        return self._blobs.get_container_client(self.settings.container)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.settings.requests, thread_name_prefix="azure")
+
+    def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yield what *work* returns for each of *items*, in order; several run at a time.
+
+        When one raises, the others that have begun are waited for.
+        """
+        futures = [self._pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+            for future in futures:
+                if not future.cancelled():
+                    future.exception()  # waits
+
+    def close(self) -> None:
+        """Close the connections; no thread stays."""
+        if (pool := self.__dict__.pop("_pool", None)) is not None:
+            pool.shutdown(cancel_futures=True)
+        while self._opened:
+            with suppress(Exception):
+                self._opened.pop().close()
+
+    def _transport(self) -> RequestsTransport:
+        """Return a transport that keeps as many connections as there are requests at a time."""
+        session = requests.Session()
+        adapter = HTTPAdapter(pool_maxsize=self.settings.requests)
+        session.mount("https://", adapter)
+        session.mount("http://", adapter)
+        return self._kept(RequestsTransport(session=session, session_owner=True))
+
+    def _kept(self, closable: T) -> T:
+        self._opened.append(closable)
+        return closable
+
+
+_PATIENCE: Final[dict[str, Any]] = {
+    "connection_timeout": _CONNECT_S,
+    "read_timeout": _READ_S,
+    "retry_total": _RETRIES,
+    "retry_backoff_factor": 0.2,
+    "logging_enable": False,
+}
+
+
+@contextmanager
+def asking(doing: str, *, place: str) -> Iterator[None]:
+    """Turn errors of Azure's clients into ours; those of a missing entity or blob pass.
+
+    Args:
+        doing: What was attempted: ``claiming timeout x``.
+        place: The table or container, as an operator knows it.
+    """
+    try:
+        yield
+    except HttpResponseError as exc:
+        if is_about_one(exc):
+            raise
+        code = code_of(exc) or f"HTTP {exc.status_code}"
+        if exc.status_code in _PASSING or code in _LATER_CODES or exc.status_code is None:
+            raise StoreUnavailable(f"Azure Storage cannot do {doing} now: {code}") from exc
+        if exc.status_code in _REFUSED:
+            raise StoreError(
+                f"Azure Storage refused {doing} in {place}: {code}; check key, signature and rights"
+            ) from exc
+        if exc.status_code == GONE:
+            raise StoreError(f"there is no {place} in this account ({code})") from exc
+        raise StoreError(f"Azure Storage refused {doing} in {place}: {code}") from exc
+    except (ServiceRequestError, ServiceResponseError) as exc:
+        raise StoreUnavailable(
+            f"Azure Storage cannot be reached for {doing}: {type(exc).__name__}; check store.url "
+            "and the network"
+        ) from exc
+    except AzureError as exc:
+        raise StoreUnavailable(f"{doing} was cut off: {type(exc).__name__}") from exc
+
+
+def code_of(exc: HttpResponseError) -> str | None:
+    """Return Azure's own code of an error."""
+    code = getattr(exc, "error_code", None)
+    return None if code is None else str(getattr(code, "value", code))
+
+
+def is_about_one(exc: HttpResponseError) -> bool:
+    """Return whether an error only says that one entity or blob is not there, or not as thought."""
+    return exc.status_code in (GONE, 409, 412) and code_of(exc) in _ABOUT_ONE
+
+
+def paged(pages: Iterator[Any], *, doing: str, place: str) -> Iterator[Sequence[Any]]:
+    """Yield each page of a listing as a list."""
+    while True:
+        with asking(doing, place=place):
+            page = next(pages, None)
+            found = None if page is None else list(page)
+        if found is None:
+            return
+        yield found
