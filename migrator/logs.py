@@ -69,6 +69,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "notify_failed": "the service manager could not be told how this process is; work goes on",
     "panic": "a panic limit was passed; the process finishes what it has and ends",
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",
+    "pause_kept": "an endpoint was paused before this start, and is still; who, why and since when",
     "preflight_finding": "a check found something to know, or could not look",
     "recheck_changed": "the broker's checks, made again, find something else; it says what",
     "reload_refused": "the settings that were read anew are wrong; nothing was changed",

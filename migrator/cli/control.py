@@ -61,7 +61,7 @@ def pause(
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
-    """Claim nothing more; what is claimed is finished. Lasts until resumed or started again."""
+    """Claim nothing more; what is claimed is finished. Lasts until resumed, restarts included."""
     command = Pause(endpoint=_name(endpoint), reason=reason)
     _give(command, session_of(context, as_json=as_json), socket)
 

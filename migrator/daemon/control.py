@@ -16,6 +16,7 @@ from typing import Final
 from migrator.daemon.crew import Crew
 from migrator.daemon.gate import Gate
 from migrator.daemon.knobs import Knobs
+from migrator.daemon.pauses import Pauses
 from migrator.daemon.trail import Trail
 from migrator.daemon.worker import Stop
 from migrator.domain.control import (
@@ -68,6 +69,7 @@ class Control:
         stop: Stop,
         trail: Trail,
         served: Sequence[Served],
+        pauses: Pauses,
         retry: Callable[[Retry], Answer],
     ) -> None:
         """Act on these parts of one process."""
@@ -76,6 +78,7 @@ class Control:
         self._crew = crew
         self._stop = stop
         self._trail = trail
+        self._pauses = pauses
         self._retry = retry
         self._served = {each.name: each for each in served}
         self._turn = threading.Lock()
@@ -127,6 +130,7 @@ class Control:
             since=datetime.now(UTC),
         )
         is_new = self._gate.hold(hold)
+        self._pauses.keep(command.endpoint)
         whom = command.endpoint or "hand-over of every endpoint"
         text = f"{whom} is paused" if is_new else f"{whom} was paused already; the reason is new"
         return _done(f"{text}; what is claimed is finished{self._goes_on(command.endpoint)}")
@@ -162,6 +166,7 @@ class Control:
         else:
             found = self._gate.lift(Signal.PAUSED, command.endpoint)
             lifted = [] if found is None else [found]
+        self._pauses.keep(command.endpoint)
         left = self._gate.holds_for(command.endpoint)
         whom = command.endpoint or "hand-over"
         text = f"{whom} is resumed" if lifted else f"{whom} was not paused"

@@ -28,6 +28,7 @@ from migrator.daemon.occasions import Fire, Occasions, WatchedReads
 from migrator.daemon.openers import DispatcherOpener, LaneOpener, Runs
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.panel import DaemonPanel, PanelParts
+from migrator.daemon.pauses import Pauses
 from migrator.daemon.reads import AppReads
 from migrator.daemon.recheck import Checks, Recheck
 from migrator.daemon.reload import Reload
@@ -118,6 +119,8 @@ class _Daemon:
         names = [endpoint.name for endpoint, _ in runs]
         self._occasions = Occasions(fire, names, is_idle=self._is_idle)
         self._gate = Gate(both(telling(self._trail, self._on_change), self._occasions.held))
+        moved = [endpoint.name for endpoint in self._moved]
+        self._pauses = Pauses(self._gate, self._trail, moved)
         self._crew = Crew(
             self._dispatchers(),
             new_lane=self._new_lane if self._moved else None,
@@ -135,6 +138,7 @@ class _Daemon:
         self._trail.start()
         ends.callback(self._trail.end)
         self._lookout.look()
+        self._pauses.restore(self._app.books.latest_event_of_each)
         ends.enter_context(serve(self._panel(), _web_plan(self._app), self._instruments))
         ends.callback(self._throttles.end)
         self._throttles.begin()
@@ -227,6 +231,7 @@ class _Daemon:
                     stop=self._stop,
                     trail=self._trail,
                     served=served,
+                    pauses=self._pauses,
                     retry=aside.retry,
                 ),
                 aside=aside,

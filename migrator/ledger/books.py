@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -117,6 +117,20 @@ class SqlBooks:
         with self._reading(f"looking for the latest {kind}") as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else _event(row)
+
+    def latest_event_of_each(
+        self, kind: str, endpoints: Collection[EndpointName]
+    ) -> Mapping[EndpointName, AuditEvent]:
+        """Return the latest event of *kind* of each of *endpoints* that has one."""
+        event = self._tables.event
+        latest = (
+            select(func.max(event.c.id))
+            .where(event.c.kind == kind, event.c.endpoint.in_(sorted(endpoints)))
+            .group_by(event.c.endpoint)
+        )
+        query = select(event).where(event.c.id.in_(latest))
+        with self._reading(f"looking for the latest {kind} of each endpoint") as connection:
+            return {EndpointName(row.endpoint): _event(row) for row in connection.execute(query)}
 
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
         view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)

@@ -13,7 +13,7 @@ import pytest
 
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
-from migrator.domain.timeouts import BatchId, Lane, TimeoutId
+from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.errors import IllegalTransition, LeaseLost
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
@@ -334,3 +334,21 @@ def test_facts_name_ledger_and_version(site: Site) -> None:
 
 def _ledger_timeout(site: Site) -> str:
     return "migrator.timeout" if site.has_schemas else "migrator_timeout"
+
+
+def test_the_latest_event_of_a_kind_is_found(site: Site) -> None:
+    """Of each endpoint by itself; other kinds and other endpoints do not hide it."""
+    assert site.books.latest_event("pause") is None
+    sales, shop, other = (EndpointName(name) for name in ("Sales", "Shop", "Other"))
+    for name, is_paused in ((sales, True), (shop, True), (other, True), (sales, False)):
+        site.runs.record("pause", detail={"endpoint": name, "is_paused": is_paused}, batch=None)
+    site.runs.record("command", detail={"endpoint": shop}, batch=None)
+    found = site.books.latest_event_of_each("pause", [sales, shop, EndpointName("None")])
+    assert {name: event.detail["is_paused"] for name, event in found.items()} == {
+        sales: False,
+        shop: True,
+    }
+    assert site.books.latest_event_of_each("pause", []) == {}
+    latest = site.books.latest_event("pause")
+    assert latest is not None
+    assert latest.detail["endpoint"] == sales

@@ -47,16 +47,31 @@ def test_an_operator_pauses_resumes_sets_and_drains(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: not rig.stored_ids(), seconds=10, what="rows of what was paused")
     assert status(rig)["knobs"]["lanes"] == "2"
     wait_until(lambda: len(status(rig)["ledger"]["lanes"]) == 2, seconds=10, what="two lanes")
+    rig.must("pause", "--reason", "until Monday")
+    process.kill()
+    process.communicate(timeout=30)
+    (tmp_path / "control.sock").unlink()
+    rig.insert([row()])
+    process = rig.start("run")
+    wait_until((tmp_path / "control.sock").exists, seconds=30, what="a daemon after a restart")
+    holds = status(rig)["holds"]
+    assert [hold["endpoint"] for hold in holds] == ["Sales", "Shop"]
+    assert all(hold["observed"].startswith("until Monday (") for hold in holds)
+    assert len(rig.stored_ids()) == 1
+    assert told(rig, command="resume")["is_done"]
+    wait_until(lambda: not rig.stored_ids(), seconds=10, what="rows after the restart")
     rig.must("drain")
-    assert rig.finish(process, timeout=30).returncode == 0
+    assert "pause_kept" in (ended := rig.finish(process, timeout=30)).stderr
+    assert ended.returncode == 0
     assert not (tmp_path / "control.sock").exists()
     commands = noted(rig, "command")
     assert sorted(each["command"] for each in commands) == [
-        *("drain", "pause", "pause", "resume", "set")
+        *("drain", "pause", "pause", "pause", "resume", "resume", "set")
     ]
     assert any("Jo" in each["who"] for each in commands)
     assert all(each["who"] and each["answer"] for each in commands)
-    assert len(noted(rig, "hold_began")) == len(noted(rig, "hold_ended")) == 1
+    assert len(noted(rig, "hold_began")) == 4  # of one, of all, and of each after the restart
+    assert len(noted(rig, "hold_ended")) == 3
 
 
 def test_settings_are_read_anew_upon_sighup(rig: Rig, tmp_path: Path) -> None:

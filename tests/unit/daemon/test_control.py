@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,9 +15,11 @@ from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.gate import Gate
 from migrator.daemon.knobs import Knobs
+from migrator.daemon.pauses import Pauses
 from migrator.daemon.trail import Trail
 from migrator.daemon.worker import Stop
 from migrator.domain.control import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
+from migrator.domain.report import AuditEvent
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreUnavailable
@@ -48,14 +50,15 @@ class Ledger:
 
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
+        self.pauses: list[dict[str, Any]] = []
         self.is_there = threading.Event()
         self.is_there.set()
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: object) -> None:
-        assert (kind, batch) == ("command", None)
+        assert batch is None
         if not self.is_there.is_set():
             raise StoreUnavailable("away")
-        self.found.append(dict(detail))
+        (self.found if kind == "command" else self.pauses).append(dict(detail))
 
 
 class Bench:
@@ -75,6 +78,7 @@ class Bench:
             stop=self.stop,
             trail=self.trail,
             served=served,
+            pauses=Pauses(self.gate, self.trail, [each.name for each in served if each.moves]),
             retry=lambda _command: Answer(is_done=True, text="put back"),
         )
 
@@ -139,6 +143,45 @@ def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: st
     assert bench.gate.holds() == []
     assert bench.knobs.now == HandOver()
     assert [each["is_done"] for each in bench.ledger.found] == [False]
+
+
+def test_the_ledger_knows_of_each_endpoint_whether_it_is_paused(bench: Bench) -> None:
+    """A resumed one that all others still wait with is paused; the next start holds the same."""
+    bench.give(Pause(endpoint=SALES, reason="x"))
+    bench.give(Pause(endpoint=None, reason="y"))
+    bench.give(Resume(endpoint=SALES))
+    said = [(each["endpoint"], each["is_paused"]) for each in bench.ledger.pauses]
+    assert said == [("Sales", True), ("Sales", True), ("Shop", True), ("Sales", True)]
+    last = {each["endpoint"]: each for each in bench.ledger.pauses}
+    assert last["Sales"]["observed"] == "y (Jo)"
+    found = restarted(last)
+    assert [(hold.endpoint, hold.observed) for hold in found] == [
+        ("Sales", "y (Jo)"),
+        ("Shop", "y (Jo)"),
+    ]
+    assert found[0].since == bench.gate.holds()[0].since
+    bench.give(Resume(endpoint=None))
+    assert restarted({each["endpoint"]: each for each in bench.ledger.pauses}) == []
+
+
+def restarted(events: Mapping[str, Mapping[str, Any]]) -> Sequence[Hold]:
+    """Return what a new process holds, when these are the latest events."""
+    gate = Gate()
+    trail: Any = None
+    names = [SALES, SHOP]
+    at = datetime.now(UTC)
+
+    def latest(kind: str, wanted: Collection[EndpointName]) -> Mapping[EndpointName, AuditEvent]:
+        assert (kind, set(wanted)) == ("pause", set(names))
+        return {
+            EndpointName(name): AuditEvent(
+                id=1, at=at, kind=kind, batch=None, endpoint=None, actor="x", detail=detail
+            )
+            for name, detail in events.items()
+        }
+
+    Pauses(gate, trail, names).restore(latest)
+    return gate.holds()
 
 
 def test_without_hand_over_there_is_nothing_to_pause(bench: Bench) -> None:
