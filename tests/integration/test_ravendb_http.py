@@ -239,11 +239,17 @@ def test_a_large_collection_is_listed_once_for_many_claims(
 ) -> None:
     """What is remembered still shows nothing that is gone, changed or later than asked for."""
     monkeypatch.setattr(soonest, "SMALL_COLLECTION", 5)
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 10)
+    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 16)
     monkeypatch.setattr(soonest, "_AGE_FACTOR", 1_000_000)
     ids = [stored(raven, n, due_in_s=60 + n) for n in range(30)]
+    others = [stored(raven, 100 + n, due_in_s=60 + n, owner="Billing") for n in range(20)]
     assert soonest_ids(store, at_most=4) == ids[:4]
+    billing = StoreEndpoint(name=EndpointName("Billing"), source=store.source_of("Billing"))
+    nobody = StoreEndpoint(name=EndpointName("Nobody"), source=store.source_of("Nobody"))
     with raven.watched() as requests:
+        theirs = store.soonest(billing, due_after=None, due_until=NEVER, at_most=3)
+        assert [each.id for each in theirs] == others[:3]
+        assert not store.soonest(nobody, due_after=None, due_until=NEVER, at_most=3)
         raven.remove(ids[0])
         stored(raven, 1, due_in_s=90_000)
         assert soonest_ids(store, at_most=4) == ids[2:6]

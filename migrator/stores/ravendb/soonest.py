@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from migrator.domain.timeouts import TimeoutId
 
-KEPT_ENTRIES: Final = 100_000
-"""About 20 MB."""
+KEPT_ENTRIES: Final = 200_000
+"""Of all endpoints together; about 40 MB, and twice that while listing."""
 SMALL_COLLECTION: Final = 2_000
 """So many documents are listed again each time; what is larger is remembered."""
 _AGE_FACTOR: Final = 10
@@ -26,24 +26,31 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 Entry = tuple[datetime, TimeoutId]
 """Due time and id; they sort as they shall be claimed."""
-Listing = Callable[[], Iterator[Sequence[Entry]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPage:
+    """A page of documents, of all endpoints."""
+
+    documents: int
+    """How many it had, timeouts or not."""
+    entries: Sequence[tuple[str, Entry]]
+    """Of each live timeout its endpoint, and when it is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """The soonest entries behind a moment, as one listing showed them."""
+    """The soonest entries of an endpoint behind a moment, as one listing showed them."""
 
     after: datetime | None
     entries: Sequence[Entry]
     """Ascending."""
     is_all: bool
     """False: there are later ones, too."""
-    listed: int
-    stale_at_s: float
 
-    def answers(self, after: datetime | None, until: datetime, at_most: int, now_s: float) -> bool:
+    def answers(self, after: datetime | None, until: datetime, at_most: int) -> bool:
         """Return whether a listing now would show nothing else but what is new."""
-        if now_s >= self.stale_at_s or (after or _BEGINNING) < (self.after or _BEGINNING):
+        if (after or _BEGINNING) < (self.after or _BEGINNING):
             return False
         if self.is_all or (self.entries and self.entries[-1][0] > until):
             return True
@@ -58,63 +65,114 @@ class _Known:
         ]
 
 
-class SoonestEntries:
-    """The soonest entries of one endpoint; several threads may ask."""
+_NOTHING: Final = _Known(after=None, entries=(), is_all=True)
 
-    def __init__(self, listing: Listing, monotonic_s: Callable[[], float]) -> None:
-        """List with *listing*, which yields the endpoint's entries in any order."""
+
+class SoonestEntries:
+    """The soonest entries of every endpoint; several threads may ask.
+
+    One listing shows those of all endpoints, since all are in the same collections.
+    """
+
+    def __init__(
+        self, listing: Callable[[], Iterator[ListedPage]], monotonic_s: Callable[[], float]
+    ) -> None:
+        """List with *listing*, in any order."""
         self._listing = listing
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
-        self._known: _Known | None = None
+        self._known: dict[str, _Known] = {}
+        self._stale_at_s = 0.0
 
-    def between(self, after: datetime | None, until: datetime, at_most: int) -> Sequence[Entry]:
+    def between(
+        self, endpoint: str, after: datetime | None, until: datetime, at_most: int
+    ) -> Sequence[Entry]:
         """Return the soonest entries of a range, ascending; at least *at_most*, if there are.
 
         What appeared since the last listing may be left out for as long as that is remembered.
         """
         with self._lock:
-            known = self._known
-            if known is None or not known.answers(after, until, at_most, self._monotonic_s()):
-                known = self._listed(after, max(at_most, KEPT_ENTRIES))
-                self._known = known if known.listed > SMALL_COLLECTION else None
-            return known.between(after, until)
+            if self._known and self._monotonic_s() < self._stale_at_s:
+                known = self._known.get(endpoint, _NOTHING)
+                if known.answers(after, until, at_most):
+                    return known.between(after, until)
+            return self._listed(endpoint, after, at_most).between(after, until)
 
-    def drop(self, ids: Collection[TimeoutId]) -> None:
+    def drop(self, endpoint: str, ids: Collection[TimeoutId]) -> None:
         """Remember that *ids* are gone."""
         with self._lock:
-            if self._known is None or not ids:
-                return
-            known, gone = self._known, frozenset(ids)
-            self._known = _Known(
-                after=known.after,
-                entries=[entry for entry in known.entries if entry[1] not in gone],
-                is_all=known.is_all,
-                listed=known.listed,
-                stale_at_s=known.stale_at_s,
-            )
+            if (known := self._known.get(endpoint)) is not None:
+                gone = frozenset(ids)
+                left = [entry for entry in known.entries if entry[1] not in gone]
+                self._known[endpoint] = replace(known, entries=left)
 
     def forget(self) -> None:
         """List again when asked next."""
         with self._lock:
-            self._known = None
+            self._known = {}
 
-    def _listed(self, after: datetime | None, kept: int) -> _Known:
+    def _listed(self, endpoint: str, after: datetime | None, at_most: int) -> _Known:
         began_s = self._monotonic_s()
-        entries: list[Entry] = []
-        listed, is_all = 0, True
+        self._known = {}
+        kept = _Kept(endpoint, after, at_most)
+        listed = 0
         for page in self._listing():
-            listed += len(page)
-            entries += (entry for entry in page if after is None or entry[0] > after)
-            if len(entries) > 2 * kept:
-                entries, is_all = sorted(entries)[:kept], False
-        if len(entries) > kept:
-            is_all = False
-        ended_s = self._monotonic_s()
-        return _Known(
-            after=after,
-            entries=sorted(entries)[:kept],
-            is_all=is_all,
-            listed=listed,
-            stale_at_s=ended_s + _AGE_FACTOR * (ended_s - began_s),
-        )
+            listed += page.documents
+            kept.add(page.entries)
+        found = kept.known()
+        if listed > SMALL_COLLECTION:
+            self._known = found
+            ended_s = self._monotonic_s()
+            self._stale_at_s = ended_s + _AGE_FACTOR * (ended_s - began_s)
+        return found.get(endpoint, _NOTHING)
+
+
+class _Kept:
+    """The soonest entries of a listing that is under way, never more than a bound."""
+
+    def __init__(self, endpoint: str, after: datetime | None, at_most: int) -> None:
+        """Of *endpoint* only those behind *after*, and at least *at_most*."""
+        self._endpoint = endpoint
+        self._after = after
+        self._at_most = at_most
+        self._entries: dict[str, list[Entry]] = {}
+        self._last: dict[str, Entry] = {}
+        """Of an endpoint that was cut: the latest entry kept. Behind it there may be a gap."""
+        self._count = 0
+
+    def add(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Take in the entries of a page."""
+        for endpoint, entry in entries:
+            if self._is_wanted(endpoint, entry):
+                self._entries.setdefault(endpoint, []).append(entry)
+                self._count += 1
+        if self._count > 2 * max(KEPT_ENTRIES, self._at_most):
+            self._cut_down()
+
+    def _is_wanted(self, endpoint: str, entry: Entry) -> bool:
+        if endpoint == self._endpoint and self._after is not None and entry[0] <= self._after:
+            return False
+        last = self._last.get(endpoint)
+        return last is None or entry < last
+
+    def known(self) -> dict[str, _Known]:
+        """Return what is known of each endpoint."""
+        self._cut_down()
+        return {
+            endpoint: _Known(
+                after=self._after if endpoint == self._endpoint else None,
+                entries=entries,
+                is_all=endpoint not in self._last,
+            )
+            for endpoint, entries in self._entries.items()
+        }
+
+    def _cut_down(self) -> None:
+        share = KEPT_ENTRIES // max(len(self._entries), 1)
+        for endpoint, entries in self._entries.items():
+            room = max(share, self._at_most if endpoint == self._endpoint else 1)
+            entries.sort()
+            if len(entries) > room and self._count > KEPT_ENTRIES:
+                del entries[room:]
+                self._last[endpoint] = entries[-1]
+        self._count = sum(map(len, self._entries.values()))

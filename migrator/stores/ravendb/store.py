@@ -36,7 +36,7 @@ from migrator.stores.ravendb.families import (
 from migrator.stores.ravendb.http import RavenHttp, ServerSettings
 from migrator.stores.ravendb.reader import RavenReader
 from migrator.stores.ravendb.receipts import Receipts
-from migrator.stores.ravendb.soonest import Entry, SoonestEntries
+from migrator.stores.ravendb.soonest import ListedPage, SoonestEntries
 from migrator.stores.ravendb.strays import refuse_strays
 
 NO_OWNER: Final = EndpointName("(no owner)")
@@ -76,11 +76,10 @@ class RavenStore:
             ConfigError: The address or a certificate cannot be used.
         """
         self._options = options
-        self._monotonic_s = monotonic_s
         self._http = RavenHttp(options.server)
         self._prefixes = _disjoint(options.prefixes or [f"{c}/" for c in options.collections])
         self._collections = frozenset(name.lower() for name in options.collections)
-        self._soonest: dict[str, SoonestEntries] = {}
+        self._soonest = SoonestEntries(self._listed_pages, monotonic_s)
 
     def close(self) -> None:
         """Close the connections."""
@@ -131,8 +130,8 @@ class RavenStore:
             StoreError: Nobody is said to own these documents.
         """
         self._require_owner(endpoint)
-        known = self._soonest_of(endpoint)
-        entries = iter(known.between(due_after, due_until, at_most))
+        owner = self._owner(endpoint)
+        entries = iter(self._soonest.between(owner, due_after, due_until, at_most))
         found: list[Candidate] = []
         while len(found) < at_most and (asked := list(islice(entries, at_most - len(found)))):
             live = {
@@ -140,7 +139,7 @@ class RavenStore:
                 for timeout in self._by_id(endpoint, [id_ for _, id_ in asked])
             }
             found += (candidate_of(live[entry]) for entry in asked if entry in live)
-            known.drop([entry[1] for entry in asked if entry not in live])
+            self._soonest.drop(owner, [entry[1] for entry in asked if entry not in live])
         return found
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
@@ -153,7 +152,7 @@ class RavenStore:
         """Remove what is unchanged; see ``ports.DocumentStore``."""
         self._require_owner(endpoint)
         taken = self._receipts.take(mark, documents)
-        self._soonest_of(endpoint).drop(taken)
+        self._soonest.drop(self._owner(endpoint), taken)
         return taken
 
     def put_back(
@@ -161,7 +160,7 @@ class RavenStore:
     ) -> Collection[TimeoutId]:
         """Store documents again; see ``ports.DocumentStore``."""
         restored = self._receipts.put_back(mark, documents)
-        self._soonest_of(endpoint).forget()
+        self._soonest.forget()
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
@@ -216,12 +215,14 @@ class RavenStore:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def _soonest_of(self, endpoint: StoreEndpoint) -> SoonestEntries:
-        def listing() -> Iterator[Sequence[Entry]]:
-            for page in self._pages(endpoint):
-                yield [(timeout.due_at, TimeoutId(timeout.raw.id)) for timeout in page]
-
-        return self._soonest.setdefault(endpoint.source, SoonestEntries(listing, self._monotonic_s))
+    def _listed_pages(self) -> Iterator[ListedPage]:
+        for page in self._raw_pages():
+            entries = []
+            for raw in page:
+                owner = self._claimant(owner_of(raw))
+                if (timeout := self._live(raw, owner)) is not None:
+                    entries.append((owner, (timeout.due_at, TimeoutId(raw.id))))
+            yield ListedPage(documents=len(page), entries=entries)
 
     def _refuse_strays(self) -> None:
         refuse_strays(self._http, self._family, self._options.collections, self._prefixes)
