@@ -19,11 +19,13 @@ import pytest
 import trustme
 
 from dev.servers import (
+    AzuriteServer,
     MariadbServer,
     PostgresServer,
     RabbitNode,
     ServerMissingError,
     TlsFiles,
+    new_azurite_server,
     new_mariadb_server,
     new_postgres_server,
     new_rabbit_node,
@@ -168,6 +170,18 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     yield postgres_server.url(name)
     if postgres_server.running:
         postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[AzuriteServer]:
+    """The session's emulator of Azure Storage."""
+    try:
+        server = new_azurite_server()
+    except ServerMissingError as error:
+        _absent(error)
+        raise
+    with server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ comes late cannot touch what was restored meanwhile. Source: docs/adr/0008-two-s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -24,7 +25,7 @@ from azure.data.tables import UpdateMode
 from azure.storage.blob import ContentSettings
 
 from migrator.domain.timeouts import TimeoutId
-from migrator.errors import StoreError
+from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports.documents import Document, Mark
 from migrator.stores.azure.account import Account, asking, is_about_one
 from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
@@ -124,20 +125,43 @@ class Changes:
         main = kept_from_json(extra["main"])
         if main is None:
             raise StoreError(f"the ledger does not have timeout {document.id} as it was stored")
-        if self._has_evidence(document.id, mark):
+        opened = self._opened(document.id, mark)
+        if opened is None:
             return True
-        if self._reader.has(main):
-            return False  # somebody has stored this id again
-        if not self._restore_body(extra["blob"], document.body):
-            return False
+        is_free = not self._reader.has(main) and self._restore_body(extra["blob"], document.body)
         with self._asking("restoring a timeout"):
-            for entry in (kept_from_json(extra["time"]), kept_from_json(extra["saga"])):
-                if entry is not None:
-                    self._account.table.upsert_entity(entry.entity(), mode=UpdateMode.REPLACE)
-            is_back = self._transact(
-                [("create", main.entity()), _creating(document.id, EVIDENCE + mark)]
-            )
-        return is_back or self._has_evidence(document.id, mark)
+            if is_free:
+                for entry in (kept_from_json(extra["time"]), kept_from_json(extra["saga"])):
+                    if entry is not None:
+                        self._account.table.upsert_entity(entry.entity(), mode=UpdateMode.REPLACE)
+                if self._transact(
+                    [("create", main.entity()), _closing(document.id, EVIDENCE + mark, opened)]
+                ):
+                    return True
+        return self._is_closed(document.id, mark, opened)
+
+    def _opened(self, timeout: TimeoutId, mark: Mark) -> str | None:
+        """Return the version of our open evidence, written if need be; None: it is closed.
+
+        A restoration is only done while its evidence is open, in this version: a request that
+        comes late, after all was done and forgotten, finds none and does nothing.
+        """
+        with self._asking("restoring a timeout"), suppress(ResourceExistsError):
+            self._account.table.create_entity(_evidence(timeout, EVIDENCE + mark, "open"))
+        found = self._reader.entity(timeout, EVIDENCE + mark)
+        if found is None:
+            raise StoreUnavailable(f"the evidence of restoring {timeout} is gone; try again")
+        return None if found["Step"] == "closed" else str(found.metadata["etag"])
+
+    def _is_closed(self, timeout: TimeoutId, mark: Mark, opened: str) -> bool:
+        """Return whether an earlier request restored it; else take the open evidence away."""
+        found = self._reader.entity(timeout, EVIDENCE + mark)
+        if found is not None and found["Step"] == "closed":
+            return True
+        entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
+        with self._asking("clearing up after a restoration"):
+            _tolerantly(partial(self._delete, entry))
+        return False
 
     def _restore_body(self, blob: Any, body: bytes | None) -> bool:
         """Write the blob unless it is there; return False when it is there with other content."""
@@ -196,8 +220,21 @@ def _deleting(partition: str, row: str, version: str) -> Any:
 
 
 def _creating(partition: str, row: str) -> Any:
+    return ("create", _evidence(partition, row, "closed"))
+
+
+def _closing(partition: str, row: str, version: str) -> Any:
+    condition = {
+        "etag": version,
+        "match_condition": MatchConditions.IfNotModified,
+        "mode": UpdateMode.REPLACE,
+    }
+    return ("update", _evidence(partition, row, "closed"), condition)
+
+
+def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
     # without an owner, so that no timeout manager and no tool takes it for a timeout
-    return ("create", {"PartitionKey": partition, "RowKey": row, "At": datetime.now(UTC)})
+    return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
 
 
 def _tolerantly(work: Callable[[], object]) -> None:

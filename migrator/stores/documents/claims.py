@@ -196,7 +196,7 @@ class DocumentClaims:
                 due_until=request.due_until,
                 at_most=at_most,
             )
-            chosen = self._read(request, self._free(request, listed)[: request.max_rows])
+            chosen = self._read(request, self._free(request, listed))
             if chosen or len(listed) < at_most:
                 return chosen
             at_most *= _MORE
@@ -221,12 +221,17 @@ class DocumentClaims:
             if found and size > request.max_bytes:
                 break
             found.append(document)
+            if len(found) == request.max_rows:
+                break
         return found
 
     def _documents_of(
         self, endpoint: StoreEndpoint, wanted: Sequence[Candidate]
     ) -> Iterator[Document]:
-        """Yield what is still there of *wanted*, in that order, read as it is asked for."""
+        """Yield what is still there of *wanted*, in that order, read as it is asked for.
+
+        Leftovers are listed, and then not there: what is behind them is read instead.
+        """
         for start in range(0, len(wanted), _READ_AT_A_TIME):
             ids = [each.id for each in wanted[start : start + _READ_AT_A_TIME]]
             read = {document.id: document for document in self._documents.read(endpoint, ids)}
