@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.database import mysql
+from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
 from migrator.domain.timeouts import content_hash
 from migrator.errors import ConfigError
 
@@ -155,6 +156,8 @@ def _prepare_sqlite(engine: Engine) -> None:
         connection.isolation_level = None
         connection.create_function(CONTENT_HASH, 2, content_hash, deterministic=True)
         connection.create_function(BODY_HASH, 1, _body_hash, deterministic=True)
+        connection.create_function(GUID_TEXT, 1, guid_text, deterministic=True)
+        connection.create_function(GUID_BYTES, 1, guid_bytes, deterministic=True)
         for pragma in (
             f"busy_timeout = {_ms(LOCK_TIMEOUT)}",
             "journal_mode = WAL",

@@ -31,6 +31,7 @@ from sqlalchemy import (
     select,
 )
 
+from migrator.database.guids import GuidBytes, guid_as_text
 from migrator.database.types import byte_length
 from migrator.ports import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
@@ -71,7 +72,12 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerSide) -> ColumnElement[int | No
 def id_text(legacy: LegacyTable) -> ColumnElement[str]:
     """Return the row's id as text, exactly as the ledger keeps it."""
     column = legacy.table.c.Id
-    return column if isinstance(column.type, String) else cast(column, Text)
+    return column if isinstance(column.type, String) else as_text(column)
+
+
+def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
+    """Return an id of whatever type as text."""
+    return guid_as_text(column) if isinstance(column.type, GuidBytes) else cast(column, Text)
 
 
 def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerSide) -> CTE:
@@ -112,10 +118,10 @@ def ledger_values(
     return {
         "source": literal(legacy.source),
         "endpoint": literal(str(request.endpoint.name)),
-        "store_id": cast(row.Id, Text),
+        "store_id": as_text(row.Id),
         "batch_id": literal(batch_id, BigInteger),
         "destination": row.Destination,
-        "saga_id": cast(row.SagaId, Text),
+        "saga_id": as_text(row.SagaId),
         "due": row.Time,
         "body": row.State,
         "headers": row.Headers,

@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement
 from sqlalchemy.types import Uuid
 
+from migrator.database.guids import GuidBytes
 from migrator.database.types import exactly
 from migrator.ports import ClaimRequest
 from migrator.stores.legacy_table import EARLIEST, LegacyTable
@@ -33,7 +34,7 @@ def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
 
     A GUID may be written in any letter case. Where the key is text, the text itself counts, too.
     """
-    is_guid = isinstance(legacy.table.c.Id.type, Uuid)
+    is_guid = isinstance(legacy.table.c.Id.type, Uuid | GuidBytes)
     found: set[str] = set()
     for each in ids:
         guid = guid_text(each)

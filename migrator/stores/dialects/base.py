@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table
+from sqlalchemy import ColumnElement, Connection, Engine, String, Table
 from sqlalchemy.types import TypeEngine
 
+from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.ports import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -52,8 +53,8 @@ class Dialect(ABC):
         self, column: ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> ColumnElement[Any]:
         """Return a ledger column as the legacy column *key* has it."""
-        del legacy, key
-        return column
+        is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
+        return guid_as_bytes(column) if is_bytes else column
 
     @abstractmethod
     def insert_absent(
@@ -126,6 +127,11 @@ class Dialect(ABC):
     def table_options(self) -> Mapping[str, str]:
         """Return SQLAlchemy's options of a table as the vendor's script creates it."""
         return {}
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the columns as NHibernate creates them (reference 2.1)."""
+        own = {k: v for k, v in self.column_types().items() if k != "PersistenceVersion"}
+        return {**own, "Destination": String(1024), "Endpoint": String(440)}
 
     def write_rows(
         self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]

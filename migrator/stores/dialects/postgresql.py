@@ -28,6 +28,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine
 
+from migrator.database.guids import GuidBytes
 from migrator.ports import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
@@ -119,7 +120,9 @@ class PostgresqlDialect(Dialect):
     ) -> ColumnElement[Any]:
         """Cast text to uuid again, and a moment to the column's timestamp (sessions are UTC)."""
         wanted = legacy.table.c[key].type
-        return cast(column, wanted) if key in {"Id", "SagaId", "Time"} else column
+        if key in {"Id", "SagaId", "Time"} and not isinstance(wanted, GuidBytes):
+            return cast(column, wanted)
+        return super().as_stored(column, legacy, key)
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]

@@ -22,6 +22,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
+from migrator.database.guids import GuidBytes
 from migrator.ports import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
@@ -63,7 +64,7 @@ class SqliteDialect(Dialect):
         kept = ledger.timeout
         connection.execute(insert(kept).from_select(list(values), wanted))
         mine = kept.c.batch_id == batch_id
-        ids = select(kept.c.store_id).where(mine)
+        ids = select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
         connection.execute(delete(table).where(table.c.Id.in_(ids)))
         rows = select(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept)).where(mine)
         return moved(connection.execute(sums(rows.subquery("kept"))).one())
@@ -101,3 +102,7 @@ class SqliteDialect(Dialect):
             "Headers": Text(),
             "PersistenceVersion": String(23),
         }
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return types as elsewhere, with GUIDs in bytes as NHibernate's driver writes them."""
+        return {**super().shared_column_types(), "Id": GuidBytes(), "SagaId": GuidBytes()}
