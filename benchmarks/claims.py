@@ -54,8 +54,8 @@ class Bench:
 
     def seed(self, rows: int, body_bytes: int) -> None:
         """Fill the legacy table; nobody analyses it."""
-        source = "public.Sales_Orders_TimeoutData"
-        create_table(self.engine, source)
+        blank = self.store.blank("public.Sales_Orders_TimeoutData")
+        create_table(self.engine, blank)
         with self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert driver is not None  # noqa: S101 - a fresh connection has one
@@ -72,7 +72,7 @@ class Bench:
             destinations=(ENDPOINT, "Billing"),
             body_bytes=body_bytes,
         )
-        insert_rows(self.engine, source, invent(what))
+        insert_rows(self.engine, blank, invent(what))
 
     def claim_all(self, batch_rows: int) -> Iterator[tuple[int, float]]:
         """Yield the size and the seconds of each claim, in order."""

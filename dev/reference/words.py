@@ -188,6 +188,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "[what if](../what-if.md#a-level-is-frozen).",
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
+    "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; enter the name "
+    "of the endpoint in rows that have none.",
     "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
     "disable the endpoint's own timeout manager.",

@@ -11,9 +11,10 @@ from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, session_of
 from migrator.engine.preview import chosen_endpoints
 from migrator.ledger import version
+from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
 from migrator.ledger.identity import adopt as adopt_ledger
-from migrator.stores.legacy_table import parse_source
+from migrator.stores.legacy_table import LegacyTable
 
 verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")
 
@@ -110,12 +111,19 @@ def grants(
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        tables = [parse_source(found.source) for found in chosen_endpoints(app.store, names)]
+        store = app.sql_side(wanted_for="granting").store
+        found = chosen_endpoints(store, names)
+        tables = [_granted(store.legacy_table(each.source)) for each in found]
         text = ledger_grants(app.tables.names, role, tables)
     if session.wants_json:
         write_json("db-grants", {"role": role, "sql": text})
     else:
         write_text(text.rstrip("\n"))
+
+
+def _granted(legacy: LegacyTable) -> GrantedTable:
+    table = legacy.table
+    return GrantedTable(schema=table.schema or "", name=table.name, lock_column=legacy.lock_column)
 
 
 @verbs.command(

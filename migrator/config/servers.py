@@ -7,9 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from migrator.config.azure import Azure
+from migrator.config.nhibernate import NHibernate
 from migrator.config.quantities import SOME_TIME, Duration, Size
 from migrator.config.ravendb import RavenDb
 from migrator.config.section import Section
@@ -20,13 +21,14 @@ class StoreKind(StrEnum):
     """Kinds of legacy stores this version can read."""
 
     SQL = "sql"
+    NHIBERNATE = "nhibernate"
     AZURE = "azure"
     RAVENDB = "ravendb"
 
     @property
     def has_own_ledger(self) -> bool:
         """Whether the ledger is in a database of its own: the store is none."""
-        return self is not StoreKind.SQL
+        return self not in (StoreKind.SQL, StoreKind.NHIBERNATE)
 
 
 class Store(Section):
@@ -43,15 +45,9 @@ class Store(Section):
         default=None, alias="schema", min_length=1, description="schema of the timeout tables"
     )
     ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
+    nhibernate: NHibernate = Field(default=NHibernate(), description="")
     azure: Azure = Field(default=Azure(), description="")
     ravendb: RavenDb = Field(default=RavenDb(), description="")
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _is_implemented(cls, value: object) -> object:
-        if value == "nhibernate":
-            raise ValueError(f"{value} is not in this version; must be sql, azure or ravendb")
-        return value
 
 
 class Tls(Section):

@@ -145,7 +145,9 @@ class Facts:
     """The endpoint's input queue."""
     source: str
     rows: int | None
-    """In the legacy table; None: there is no such table any more."""
+    """The endpoint's, in the legacy table; None: there is no such table any more."""
+    is_table_shared: bool = False
+    """Endpoints share one table, which stays."""
     vendor_runs: Sequence[str] = ()
     is_dispatched: bool = False
     """By the settings, migrator is its timeout manager."""

@@ -128,6 +128,8 @@ def _notes(facts: Facts) -> Iterator[str]:
         )
     if facts.is_dispatched:
         yield "[[endpoints]] still has it in mode dispatch or forward: take it out"
+    if facts.is_table_shared and facts.rows is not None:
+        yield f"the table of {facts.source} is shared by all endpoints of the store; it stays"
     if facts.rows is None:
         yield f"{facts.source} is not there any more"
     if broker is not None and not broker.satellites and not broker.satellite_exchanges:

@@ -24,7 +24,7 @@ HOW_TO_DISABLE = (
 
 def refusals(facts: Facts, wishes: Wishes) -> tuple[Refusal, ...]:
     """Return every reason against; empty: nothing speaks against it."""
-    found = [*_of_store(facts), *_of_ledger(facts), *_of_recall(facts, wishes)]
+    found = [*_of_store(facts, wishes), *_of_ledger(facts), *_of_recall(facts, wishes)]
     if facts.broker is None:
         text = "nobody tells what is unacknowledged or held back, nor which bindings there are"
         remedy = "set broker.management_url; deleting without knowing is losing"
@@ -34,7 +34,7 @@ def refusals(facts: Facts, wishes: Wishes) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
-def _of_store(facts: Facts) -> Iterator[Refusal]:
+def _of_store(facts: Facts, wishes: Wishes) -> Iterator[Refusal]:
     if facts.rows:
         yield Refusal(
             code="rows_in_table",
@@ -53,6 +53,12 @@ def _of_store(facts: Facts) -> Iterator[Refusal]:
             text="by the settings, its queue or its table is also that of "
             + ", ".join(facts.neighbours.sharing),
             remedy="correct [[endpoints]], or take those out that are gone",
+        )
+    if wishes.drops_table and facts.is_table_shared:
+        yield Refusal(
+            code="table_shared",
+            text=f"the table of {facts.source} is shared by all endpoints of the store",
+            remedy="leave --drop-table out; when the last endpoint is gone, drop it yourself",
         )
 
 

@@ -94,6 +94,7 @@ class Surveyor:
             queue=subject.queue,
             source=source,
             rows=self._store.rows(source),
+            is_table_shared=self._store.is_shared,
             vendor_runs=self._vendor_runs(),
             is_dispatched=subject.is_dispatched,
             ledger=self._ledger.look(source, ignoring=self._ignoring),

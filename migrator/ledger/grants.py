@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from migrator.errors import LedgerError
@@ -11,17 +12,25 @@ from migrator.ledger.names import LedgerNames, quoted
 _TABLES: Final = ("run", "batch", "timeout", "lease", "held_destination", "event")
 _READ_ONLY: Final = ("ledger", "alembic_version", "progress", "timeout_status")
 _SEQUENCES: Final = ("run", "batch", "timeout", "event")
-_LOCK_COLUMN: Final = "PersistenceVersion"
-"""Locking rows wants UPDATE on some column; this one is only informative."""
 
 
-def grants(names: LedgerNames, role: str, legacy: Sequence[tuple[str | None, str]]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GrantedTable:
+    """A legacy table that a daemon works on."""
+
+    schema: str
+    name: str
+    lock_column: str
+    """Locking rows wants UPDATE on some column, whichever; nothing is ever updated."""
+
+
+def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str:
     """Return GRANTs for *role*: work on the ledger and on the *legacy* tables, but no DDL.
 
     Args:
         names: How the ledger is called.
         role: The daemon's user.
-        legacy: Schema and name of each legacy table.
+        legacy: Each legacy table; endpoints may share one.
 
     Raises:
         LedgerError: The database has no users to grant anything to.
@@ -38,11 +47,9 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[tuple[str | None, str
     for noun in _SEQUENCES:
         sequence = f"{schema}.{quoted(names.table(noun) + '_id_seq')}"
         lines.append(f"GRANT USAGE ON SEQUENCE {sequence} TO {user};")
-    for used in sorted({legacy_schema or "public" for legacy_schema, _ in legacy}):
+    for used in sorted({each.schema for each in legacy}):
         lines.append(f"GRANT USAGE ON SCHEMA {quoted(used)} TO {user};")
-    for legacy_schema, name in legacy:
-        table = f"{quoted(legacy_schema or 'public')}.{quoted(name)}"
-        lines.append(
-            f"GRANT SELECT, INSERT, DELETE, UPDATE ({quoted(_LOCK_COLUMN)}) ON {table} TO {user};"
-        )
+    for each in dict.fromkeys(legacy):
+        table, column = f"{quoted(each.schema)}.{quoted(each.name)}", quoted(each.lock_column)
+        lines.append(f"GRANT SELECT, INSERT, DELETE, UPDATE ({column}) ON {table} TO {user};")
     return "\n".join(lines) + "\n"

@@ -58,6 +58,7 @@ from migrator.ports.store import (
     Claims,
     Cursor,
     Store,
+    StoreRemark,
     SurveyedRow,
 )
 from migrator.ports.tracing import (
@@ -123,6 +124,7 @@ __all__ = [
     "Staging",
     "Store",
     "StoreEndpoint",
+    "StoreRemark",
     "SurveyedRow",
     "T",
     "Tracer",

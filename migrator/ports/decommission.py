@@ -66,6 +66,11 @@ class Statement:
 class DecommissionStore(Protocol):
     """The legacy tables, as far as one of them is to go."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether endpoints share one table, which then stays."""
+        ...
+
     def rows(self, source: str) -> int | None:
         """Return how many rows the table has, or None when there is no such table."""
         ...
@@ -75,7 +80,7 @@ class DecommissionStore(Protocol):
         ...
 
     def statements(self, source: str) -> Sequence[Statement]:
-        """Return what archives the table, and what drops it; empty when there is none."""
+        """Return what archives the table, and what drops it; empty when it is gone, or shared."""
         ...
 
     def drop(self, source: str) -> int:
@@ -85,7 +90,7 @@ class DecommissionStore(Protocol):
 
         Raises:
             StoreUnavailable: The table could not be locked in time, or the answer was lost.
-            StoreError: The database refused. Nothing was changed.
+            StoreError: The database refused, or the table is shared. Nothing was changed.
         """
         ...
 

@@ -69,6 +69,16 @@ class SurveyedRow:
     """The ledger already has this id of this source in an open state: it will not be claimed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRemark:
+    """Something about a store that keeps nobody from migrating, and is to be known."""
+
+    subject: str
+    """The table or container."""
+    text: str
+    remedy: str
+
+
 class Store(Protocol):
     """The legacy database as people ask about it; nothing here changes it."""
 
@@ -110,6 +120,10 @@ class Store(Protocol):
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what a half-finished run of the vendor's migration tool left here, as text."""
+        ...
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return what costs time or leaves rows behind, such as a missing index; may be empty."""
         ...
 
 

@@ -18,8 +18,8 @@ from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
 from migrator.ports.decommission import Statement
 from migrator.stores.dialects import dialect_for
-from migrator.stores.legacy_table import LegacyTable, parse_source
-from migrator.stores.sql_persistence import SqlStore
+from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.tables import TableStore
 
 _ARCHIVED: Final = "_decommissioned"
 
@@ -27,7 +27,7 @@ _ARCHIVED: Final = "_decommissioned"
 class SqlDecommissionStore:
     """Implements ``ports.decommission.DecommissionStore``."""
 
-    def __init__(self, engine: Engine, store: SqlStore) -> None:
+    def __init__(self, engine: Engine, store: TableStore) -> None:
         """Look at the tables of *store*, in the database of *engine*."""
         self._engine = engine
         self._store = store
@@ -35,6 +35,11 @@ class SqlDecommissionStore:
         # the engine's own preparer doubles percent signs, for a driver and not for a reader
         dialect: Any = type(engine.dialect)
         self._preparer: IdentifierPreparer = dialect(paramstyle="named").identifier_preparer
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether endpoints share the table; see ``ports.decommission.DecommissionStore``."""
+        return self._store.shares_table
 
     def rows(self, source: str) -> int | None:
         """Return how many rows there are; see ``ports.decommission.DecommissionStore``."""
@@ -55,11 +60,13 @@ class SqlDecommissionStore:
 
     def statements(self, source: str) -> Sequence[Statement]:
         """Return what archives and what drops; see ``ports.decommission.DecommissionStore``."""
+        if self.is_shared:
+            return ()
         doing = f"looking for {source}"
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
-            if not _exists(connection, source):
+            if not self._exists(connection, source):
                 return ()
-        archived = self._preparer.quote(self._archive_name(parse_source(source)[1]))
+        archived = self._preparer.quote(self._archive_name(self._store.location(source)[1]))
         return (
             Statement(
                 purpose="archive", sql=f"ALTER TABLE {self._name(source)} RENAME TO {archived}"
@@ -69,9 +76,11 @@ class SqlDecommissionStore:
 
     def drop(self, source: str) -> int:
         """Drop the table if it is empty; see ``ports.decommission.DecommissionStore``."""
+        if self.is_shared:
+            raise StoreError(f"the table of {source} is shared with others; it was not dropped")
         doing = f"dropping {source}"
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
-            if not _exists(connection, source):
+            if not self._exists(connection, source):
                 return 0
             self._store.legacy_table(source)  # whoever looked later would wait for our own lock
             self._dialect.lock_table(connection, self._name(source))
@@ -81,7 +90,7 @@ class SqlDecommissionStore:
             return rows
 
     def _rows(self, connection: Connection, source: str) -> int | None:
-        if not _exists(connection, source):
+        if not self._exists(connection, source):
             return None
         legacy = self._store.legacy_table(source)
         counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
@@ -95,14 +104,13 @@ class SqlDecommissionStore:
         return f"DROP TABLE {self._name(source)}"
 
     def _name(self, source: str) -> str:
-        schema, name = parse_source(source)
+        schema, name = self._store.location(source)
         quoted = self._preparer.quote(name)
         return quoted if schema is None else f"{self._preparer.quote_schema(schema)}.{quoted}"
 
-
-def _exists(connection: Connection, source: str) -> bool:
-    schema, name = parse_source(source)
-    return inspect(connection).has_table(name, schema=schema)
+    def _exists(self, connection: Connection, source: str) -> bool:
+        schema, name = self._store.location(source)
+        return inspect(connection).has_table(name, schema=schema)
 
 
 def _is_empty(connection: Connection, legacy: LegacyTable) -> bool:

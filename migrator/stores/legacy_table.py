@@ -1,7 +1,8 @@
 """A legacy timeouts table as a SQLAlchemy table, whatever its columns are really called.
 
-The seven columns of SQL Persistence are reached by the vendor's names (``table.c.Time``); what
-else somebody added to the table is left alone. Source: reference ``legacy-stores.md`` 1.2, 1.3.
+The columns of SQL Persistence and of NHibernate are reached by the vendor's names
+(``table.c.Time``); what else somebody added to the table is left alone.
+Source: reference ``legacy-stores.md`` 1.2, 1.3, 2.1.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, Table, Text
+from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, String, Table, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
+from sqlalchemy.types import _Binary as Binary
 
+from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime
 
 COLUMNS: Final = (
@@ -28,11 +31,17 @@ COLUMNS: Final = (
     "Headers",
     "PersistenceVersion",
 )
+"""Of a table of SQL Persistence."""
+SHARED_COLUMNS: Final = (*COLUMNS[:4], "Endpoint", *COLUMNS[4:6])
+"""Of NHibernate's table, which endpoints share."""
+_GUIDS: Final = frozenset({"Id", "SagaId"})
 EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
 """Where the timeout manager's search begins; what is due before it is never sent."""
 LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 _PLAIN: Final = re.compile(r'[^."]+')
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+_OWNER: Final = "#"
+_SHARED: Final = re.compile(r'((?:"(?:[^"]|"")*"|[^"#])+)#(.*)', re.DOTALL)
 
 
 class NotATimeoutsTable(ValueError):
@@ -44,7 +53,9 @@ class LegacyTable:
     """One endpoint's table."""
 
     source: str
-    """``schema.table``, unique in the database; what the ledger remembers."""
+    """``schema.table``, of a shared table with ``#`` and its owner behind it; what the ledger
+    remembers, unique in the database.
+    """
     table: Table
     """Columns keyed by the vendor's names."""
     owner: str | None = None
@@ -59,6 +70,12 @@ class LegacyTable:
     def keys(self) -> tuple[str, ...]:
         """Those of ``COLUMNS`` that the table has."""
         return tuple(key for key in COLUMNS if key in self.table.c)
+
+    @property
+    def lock_column(self) -> str:
+        """A column that no claim reads by, for the right to lock rows."""
+        key = "PersistenceVersion" if "PersistenceVersion" in self.table.c else "Headers"
+        return self.table.c[key].name
 
     @property
     def constants(self) -> Mapping[str, str]:
@@ -84,6 +101,31 @@ def parse_source(source: str) -> tuple[str | None, str]:
     return _padded(parts)
 
 
+def build_shared_source(table: str, owner: str) -> str:
+    """Return the source of the rows of *owner* in the table that ``shared_name`` calls *table*."""
+    return f"{table}{_OWNER}{owner}"
+
+
+def parse_shared_source(source: str) -> tuple[str, str]:
+    """Return the table, as ``shared_name`` calls it, and the owner that *source* was built from.
+
+    Raises:
+        ValueError: It was not built by ``build_shared_source``.
+    """
+    found = _SHARED.fullmatch(source)
+    if found is None:
+        raise ValueError(f"{source!r} names no endpoint's part of a table")
+    return found[1], found[2]
+
+
+def shared_name(schema: str | None, table: str) -> str:
+    """Return ``schema.table`` as ``build_source`` does, with quotes round a part with a ``#``."""
+    parts = [table] if schema is None else [schema, table]
+    return ".".join(
+        part if _PLAIN.fullmatch(part) and _OWNER not in part else _quote(part) for part in parts
+    )
+
+
 def timeouts_table(
     schema: str | None, name: str, columns: Iterable[Mapping[str, Any]]
 ) -> LegacyTable:
@@ -92,17 +134,49 @@ def timeouts_table(
     Raises:
         NotATimeoutsTable: Not all seven columns are there.
     """
+    table = _table(schema, name, columns, {key: key for key in COLUMNS})
+    return LegacyTable(source=build_source(schema, name), table=table)
+
+
+def shared_table(
+    schema: str | None,
+    name: str,
+    columns: Iterable[Mapping[str, Any]],
+    renamed: Mapping[str, str],
+) -> Table:
+    """Return NHibernate's table called *name* with *columns* as an inspector reports them.
+
+    Args:
+        schema: Where it is; None: the database has none.
+        name: How it is called.
+        columns: What it has.
+        renamed: How columns are called, by the vendor's names, where that differs.
+
+    Raises:
+        NotATimeoutsTable: A column is missing, or its ids are of no type that holds a GUID.
+    """
+    columns = list(columns)
+    wanted = {key: renamed.get(key, key) for key in SHARED_COLUMNS}
+    table = _table(schema, name, columns, wanted)
+    types = {column["name"]: column["type"] for column in columns}
+    for column in (table.c.Id, table.c.SagaId):
+        if not isinstance(types[column.name], Uuid | Binary | String):
+            raise NotATimeoutsTable(f"{name}.{column.name} is of no type that holds a GUID")
+    return table
+
+
+def _table(
+    schema: str | None,
+    name: str,
+    columns: Iterable[Mapping[str, Any]],
+    wanted: Mapping[str, str],
+) -> Table:
     actual = {column["name"].casefold(): column for column in columns}
-    missing = [wanted for wanted in COLUMNS if wanted.casefold() not in actual]
+    missing = [called for called in wanted.values() if called.casefold() not in actual]
     if missing:
         raise NotATimeoutsTable(f"{name} has no column {', '.join(missing)}")
-    table = Table(
-        name,
-        MetaData(),
-        *(_column(wanted, actual[wanted.casefold()]) for wanted in COLUMNS),
-        schema=schema,
-    )
-    return LegacyTable(source=build_source(schema, name), table=table)
+    found = [_column(key, actual[called.casefold()]) for key, called in wanted.items()]
+    return Table(name, MetaData(), *found, schema=schema)
 
 
 def _column(key: str, found: Mapping[str, Any]) -> Column[Any]:
@@ -112,6 +186,8 @@ def _column(key: str, found: Mapping[str, Any]) -> Column[Any]:
 def _type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
     if isinstance(found, Uuid):
         return UUID(as_uuid=False)
+    if key in _GUIDS and isinstance(found, Binary):
+        return GuidBytes()
     if key == "Time":
         return UtcDateTime(
             with_zone=bool(getattr(found, "timezone", False)),

@@ -20,20 +20,20 @@ from migrator.domain.states import RowState
 from migrator.errors import StoreError
 from migrator.ports import Lease
 from migrator.ports.recall import Sighting
-from migrator.stores.claims import SqlClaims
+from migrator.stores.claims import LegacyTables, SqlClaims
 from migrator.stores.fencing import hold_lease
 from migrator.stores.forecast import forecast
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.moving import id_text
+from migrator.stores.selection import ids_for
 from migrator.stores.sightings import judge, key_of, sighted_rows
-from migrator.stores.sql_persistence import SqlStore
 
 
 class SqlRecalls:
     """Implements ``ports.Recalls`` over one database."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerSide, store: SqlStore, claims: SqlClaims
+        self, engine: Engine, ledger: LedgerSide, store: LegacyTables, claims: SqlClaims
     ) -> None:
         """Restore rows of *ledger* into the tables of *store*, as *claims* puts rows back."""
         self._engine = engine
@@ -89,7 +89,8 @@ class SqlRecalls:
             legacy = self._store.legacy_table(source)
             of_source = {s: found for s, found in wanted.items() if found.source == source}
             ids = [found.store_id for found in of_source.values()]
-            there = {*connection.scalars(select(id_text(legacy)).where(id_text(legacy).in_(ids)))}
+            is_there = legacy.table.c.Id.in_(ids_for(legacy, ids))
+            there = {*connection.scalars(select(id_text(legacy)).where(is_there))}
             taken += [s for s, found in of_source.items() if found.store_id in there]
             free = [found.id for found in of_source.values() if found.store_id not in there]
             if free:

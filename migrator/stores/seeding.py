@@ -17,7 +17,6 @@ from uuid import UUID as Guid
 from sqlalchemy import (
     Column,
     Engine,
-    Index,
     MetaData,
     Table,
     Text,
@@ -32,7 +31,7 @@ from migrator.domain.timeouts import NO_SAGA
 from migrator.domain.wiretime import build_wire_time
 from migrator.errors import StoreError
 from migrator.stores.dialects import dialect_for
-from migrator.stores.legacy_table import COLUMNS, parse_source
+from migrator.stores.tables import Blank
 
 _CHUNK_ROWS: Final = 5_000
 _TICKS_EPOCH: Final = 621_355_968_000_000_000
@@ -68,22 +67,23 @@ class Invention:
     """The same seed invents the same rows."""
 
 
-def create_table(engine: Engine, source: str) -> None:
-    """Create the legacy table *source* exactly as the vendor's script does; keep one that exists.
+def create_table(engine: Engine, blank: Blank) -> None:
+    """Create the legacy table exactly as the vendor does; keep one that exists.
 
     Raises:
         StoreError: The right to create it is missing.
     """
-    with translating(StoreError, doing=f"creating {source}"), writing(engine) as connection:
-        _table(engine, source).metadata.create_all(connection, checkfirst=True)
+    doing = f"creating {blank.table.fullname}"
+    with translating(StoreError, doing=doing), writing(engine) as connection:
+        blank.table.metadata.create_all(connection, checkfirst=True)
 
 
-def insert_rows(engine: Engine, source: str, rows: Iterable[SeedRow]) -> int:
+def insert_rows(engine: Engine, blank: Blank, rows: Iterable[SeedRow]) -> int:
     """Insert *rows* in chunks, each committed on its own; return how many there were."""
-    table, pending, inserted = _table(engine, source), iter(rows), 0
+    pending, inserted = iter(rows), 0
     while chunk := list(islice(pending, _CHUNK_ROWS)):
-        with translating(StoreError, doing=f"seeding {source}"):
-            _write(engine, table, chunk)
+        with translating(StoreError, doing=f"seeding {blank.table.fullname}"):
+            _write(engine, blank, chunk)
         inserted += len(chunk)
     return inserted
 
@@ -143,42 +143,41 @@ def _headers(endpoint: str, destination: str, due_at: datetime, rng: Random) -> 
     return json.dumps(headers, indent=2)
 
 
-def _table(engine: Engine, source: str) -> Table:
-    schema, name = parse_source(source)
-    dialect = dialect_for(engine.dialect.name)
-    types = dialect.column_types()
-    options: dict[str, Any] = {**dialect.table_options()}
-    columns: list[Column[Any]] = [
-        Column(key, types[key], primary_key=key == "Id") for key in COLUMNS
-    ]
-    table = Table(name, MetaData(), *columns, schema=schema, **options)
-    Index(f"{name}_SagaIdx", table.c.SagaId)
-    Index(f"{name}_TimeIdx", table.c.Time)
-    return table
+def _values(row: SeedRow, blank: Blank) -> dict[str, Any]:
+    headers = row.headers_text
+    found = {
+        "Id": row.id,
+        "Destination": row.destination,
+        "SagaId": row.saga_id,
+        "State": row.body,
+        "Time": row.due_at,
+        "Headers": _compact(headers) if blank.has_compact_headers else headers,
+        "PersistenceVersion": row.persistence_version,
+        **blank.constants,
+    }
+    return {key: found[key] for key in blank.table.c.keys()}  # noqa: SIM118 - a column collection is no mapping
 
 
-def _values(row: SeedRow) -> tuple[Any, ...]:
-    return (
-        row.id,
-        row.destination,
-        row.saga_id,
-        row.body,
-        row.due_at,
-        row.headers_text,
-        row.persistence_version,
-    )
+def _compact(headers: str | None) -> str | None:
+    """Return *headers* on one line with slashes escaped; what is no JSON as it is."""
+    try:
+        parsed = json.loads(headers or "")
+    except ValueError:
+        return headers
+    return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).replace("/", r"\/")
 
 
-def _write(engine: Engine, table: Table, rows: Sequence[SeedRow]) -> None:
-    values = [*map(_values, rows)]
+def _write(engine: Engine, blank: Blank, rows: Sequence[SeedRow]) -> None:
+    values, table = [_values(row, blank) for row in rows], blank.table
     with writing(engine) as connection:
-        if dialect_for(engine.dialect.name).write_rows(connection, table, values):
+        in_order = [tuple(each.values()) for each in values]
+        if dialect_for(engine.dialect.name).write_rows(connection, table, in_order):
             return
         typed = Table(table.name, MetaData(), *map(_typed, table.columns), schema=table.schema)
-        connection.execute(insert(typed), [dict(zip(COLUMNS, row, strict=True)) for row in values])
+        connection.execute(insert(typed), values)
 
 
 def _typed(column: Column[Any]) -> Column[Any]:
     # headers are text already, whatever the database makes of it
     types: dict[str, TypeEngine[Any]] = {"Time": UtcDateTime(with_zone=False), "Headers": Text()}
-    return Column(column.name, types.get(column.name, column.type))
+    return Column(column.name, types.get(column.key, column.type), key=column.key)

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Engine, Inspector, inspect
+from sqlalchemy import Column, Engine, Index, Inspector, MetaData, Table, inspect
 from sqlalchemy.exc import NoSuchTableError
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.ports import StoreEndpoint, SurveyedRow
+from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
 from migrator.stores.dialects import dialect_for
+from migrator.stores.indexes import ID_INDEX, SAGA_INDEX, TIME_INDEX, missing_indexes
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import (
+    COLUMNS,
     LegacyTable,
     NotATimeoutsTable,
     build_source,
@@ -28,6 +30,7 @@ from migrator.stores.legacy_table import (
     timeouts_table,
 )
 from migrator.stores.survey import survey
+from migrator.stores.tables import Blank
 from migrator.stores.trial import trial_claim
 from migrator.stores.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
 
@@ -58,9 +61,10 @@ class SqlOptions:
 
 
 class SqlStore:
-    """Implements ``ports.Store``."""
+    """Implements ``stores.tables.TableStore``."""
 
     kind: Final = "sql"
+    shares_table: Final = False
 
     def __init__(self, engine: Engine, ledger: LedgerSide, options: SqlOptions) -> None:
         """Look at the tables in the database of *engine*, where *options* say."""
@@ -114,6 +118,20 @@ class SqlStore:
         """Return what the vendor's tool left half-finished; see ``ports.Store``."""
         return unfinished_vendor_runs(self._engine)
 
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return indexes that are missing, as in tables of version 1; see ``ports.Store``."""
+        tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
+        wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
+
+        def look(inspector: Inspector) -> list[StoreRemark]:
+            return [
+                remark
+                for each in tables
+                for remark in missing_indexes(inspector, each.table, each.source, wanted)
+            ]
+
+        return self._inspected(look)
+
     def legacy_table(self, source: str) -> LegacyTable:
         """Return the table that *source* names.
 
@@ -145,6 +163,17 @@ class SqlStore:
                 return self._dialect.folds_names(connection)
 
         return self._dialect.may_fold_names and retrying(work)
+
+    def location(self, source: str) -> tuple[str | None, str]:
+        """Return schema and name of the table; see ``TableStore``."""
+        try:
+            return parse_source(source)
+        except ValueError as exc:
+            raise StoreError(str(exc)) from exc
+
+    def blank(self, source: str) -> Blank:
+        """Return the table as the vendor's script makes it; see ``TableStore``."""
+        return blank_table(self._engine, source)
 
     def _table_at(self, source: str) -> LegacyTable | None:
         schema, name = parse_source(source)
@@ -185,6 +214,21 @@ class SqlStore:
 def default_table(endpoint: str) -> str:
     """Return the table the persistence makes for *endpoint*: only dots are replaced."""
     return endpoint.replace(".", "_") + "_" + SUFFIX
+
+
+def blank_table(engine: Engine, source: str) -> Blank:
+    """Return the table *source* exactly as the vendor's script makes it."""
+    schema, name = parse_source(source)
+    dialect = dialect_for(engine.dialect.name)
+    types = dialect.column_types()
+    options: dict[str, Any] = {**dialect.table_options()}
+    columns: list[Column[Any]] = [
+        Column(key, types[key], primary_key=key == "Id") for key in COLUMNS
+    ]
+    table = Table(name, MetaData(), *columns, schema=schema, **options)
+    Index(f"{name}_SagaIdx", table.c.SagaId)
+    Index(f"{name}_TimeIdx", table.c.Time)
+    return Blank(table=table)
 
 
 def _timeouts_tables(columns: Mapping[Any, Any]) -> list[LegacyTable]:

@@ -22,10 +22,10 @@ from migrator.domain.verification import BatchGap, DestinationBalance, EndpointB
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ports.verification import AuditedRow, KnownTimeout, LevelSighting
 from migrator.stores.auditing import AuditQueries
+from migrator.stores.claims import LegacyTables
 from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
-from migrator.stores.sql_persistence import SqlStore
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ class LedgerVerifications:
 class SqlVerifications(LedgerVerifications):
     """Implements ``ports.Verifications`` over one database with ledger and legacy tables."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, store: SqlStore) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerSide, store: LegacyTables) -> None:
         """Compare *ledger* with itself and with the tables of *store*."""
         super().__init__(engine, ledger)
         self._store = store

@@ -16,7 +16,7 @@ from migrator.errors import UnknownEndpoint
 from migrator.ledger.decommission import SqlDecommissionLedger
 from migrator.ports import StoreEndpoint
 from migrator.stores.decommission import SqlDecommissionStore
-from migrator.stores.sql_persistence import SqlStore
+from migrator.stores.tables import TableStore
 from migrator.wiring.app import App
 
 
@@ -77,7 +77,7 @@ class DecommissionWiring:
         )
 
     @cached_property
-    def _tables(self) -> SqlStore:
+    def _tables(self) -> TableStore:
         return self._app.sql_side(wanted_for="decommissioning").store
 
     @cached_property

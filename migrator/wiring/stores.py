@@ -31,10 +31,12 @@ from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
 from migrator.stores.documents.recalls import DocumentRecalls
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.documents.verification import DocumentVerifications
+from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.recall import SqlRecalls
 from migrator.stores.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore
+from migrator.stores.tables import TableStore
 from migrator.stores.verification import SqlVerifications
 
 
@@ -105,7 +107,7 @@ class SqlSide:
         self._ground = ground
 
     @cached_property
-    def store(self) -> SqlStore:
+    def store(self) -> TableStore:
         """The legacy tables."""
         settings = self._ground.settings
         placements = {
@@ -145,11 +147,28 @@ class SqlSide:
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write rows, and make the table where there is none."""
         source = self.store.source_of(name)
-        create_table(self._ground.engine, source)
-        return source, insert_rows(self._ground.engine, source, rows)
+        blank = self.store.blank(source)
+        create_table(self._ground.engine, blank)
+        return source, insert_rows(self._ground.engine, blank, rows)
 
     def close(self) -> None:
         """Do nothing: the engine is the ledger's, too."""
+
+
+class NHibernateSide(SqlSide):
+    """The same with one table for all endpoints."""
+
+    @cached_property
+    def store(self) -> TableStore:
+        """The legacy table."""
+        settings = self._ground.settings
+        options = NHibernateOptions(
+            schema=settings.store.schema_name,
+            table=settings.store.nhibernate.table,
+            columns=settings.store.nhibernate.columns,
+            names=[endpoint.name for endpoint in settings.endpoints],
+        )
+        return NHibernateStore(self._ground.engine, self._ground.tables, options)
 
 
 @runtime_checkable
@@ -257,6 +276,7 @@ def _needing(extra: str) -> Iterator[None]:
 
 _SIDES: Final[Mapping[StoreKind, Callable[[Ground], StoreSide]]] = {
     StoreKind.SQL: SqlSide,
+    StoreKind.NHIBERNATE: NHibernateSide,
     StoreKind.AZURE: partial(DocumentSide, _open_azure),
     StoreKind.RAVENDB: partial(DocumentSide, _open_ravendb),
 }

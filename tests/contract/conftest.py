@@ -25,6 +25,7 @@ from migrator.ledger import migrations
 from migrator.ledger.identity import enter_identity
 from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import build_tables
+from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import Site
 
 
@@ -128,15 +129,27 @@ def _empty(engine: Engine) -> None:
                 connection.execute(table.delete())
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test over every kind of store, where it is marked so."""
+    if "site_kind" not in metafunc.fixturenames:
+        return
+    kinds: list[Any] = [pytest.param(Site, id="sql")]
+    marker = metafunc.definition.get_closest_marker("every_store")
+    if marker and not metafunc.definition.get_closest_marker("own_table"):
+        slow = [pytest.mark.slow] if marker.kwargs.get("slow") else []
+        kinds.append(pytest.param(NHibernateSite, id="nhibernate", marks=slow))
+    metafunc.parametrize("site_kind", kinds)
+
+
 @pytest.fixture
-def build_site(database_url: str) -> Iterator[Callable[..., Site]]:
+def build_site(database_url: str, site_kind: type[Site]) -> Iterator[Callable[..., Site]]:
     """Build a site with special options."""
     with ExitStack() as stack:
 
         def build(**options: Any) -> Site:
             engine = open_engine(database_url)
             stack.callback(engine.dispose)
-            return Site(engine=engine, **options)
+            return site_kind(engine=engine, **options)
 
         yield build
 

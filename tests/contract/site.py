@@ -36,6 +36,7 @@ from migrator.stores.intake import SqlIntake
 from migrator.stores.legacy_table import build_source, parse_source
 from migrator.stores.seeding import create_table
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore, default_table
+from migrator.stores.tables import TableStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COLUMNS = ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion")
@@ -87,8 +88,7 @@ class Site:
         self.tables: LedgerTables = build_tables(names_for(self.engine))
         if current(self.engine, self.tables) is None:
             upgrade(self.engine, self.tables)
-        options = SqlOptions(schema=self.schema, placements=self.placements)
-        self.store = SqlStore(self.engine, self.tables, options)
+        self.store = self.open_store()
         self.claims = SqlClaims(self.engine, self.tables, self.store)
         self.intake = SqlIntake(self.engine, self.tables, self.store)
         self.ledger_id = self._identify()
@@ -99,6 +99,11 @@ class Site:
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.upkeep = SqlUpkeep(self.engine, self.tables)
         self.dispatching = SqlDispatching(self.engine, self.tables)
+
+    def open_store(self) -> TableStore:
+        """Return the store as wiring would build it."""
+        options = SqlOptions(schema=self.schema, placements=self.placements)
+        return SqlStore(self.engine, self.tables, options)
 
     def _identify(self) -> str:
         try:
@@ -132,7 +137,7 @@ class Site:
 
     def create(self, rows: Sequence[LegacyRow] = (), source: str | None = None) -> StoreEndpoint:
         """Create the legacy table with *rows*; return its endpoint."""
-        create_table(self.engine, source or self.source)
+        create_table(self.engine, self.store.blank(source or self.source))
         if self.is_mysql:
             self._widen(source or self.source)
         self.insert(rows, source=source)
@@ -264,7 +269,7 @@ class Site:
 
     def second(self) -> Site:
         """Return the same database as another process would open it."""
-        return Site(
+        return type(self)(
             engine=open_engine(self.engine.url),
             endpoint_name=self.endpoint_name,
             schema=self.schema,

@@ -15,6 +15,8 @@ from migrator.stores.claims import SqlClaims
 from migrator.stores.sql_persistence import Placement, SqlStore
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
+
 _store: type[Store] = SqlStore
 _claims: type[Claims] = SqlClaims
 
@@ -33,6 +35,7 @@ ODD_NAMES = [
 ]
 
 
+@pytest.mark.every_store
 def test_claim_takes_the_soonest_due_first(site: Site) -> None:
     """Batches come in order of due time, whatever the order in the table."""
     endpoint, lease = site.create(list(reversed(hours(7)))), site.lease()
@@ -42,6 +45,7 @@ def test_claim_takes_the_soonest_due_first(site: Site) -> None:
     ]
 
 
+@pytest.mark.every_store
 def test_a_claimed_row_is_in_the_ledger_and_no_longer_in_the_store(site: Site) -> None:
     """What one side loses is what the other side gets, value by value."""
     row = LegacyRow(id=timeout_id(7), body=b"\x00\xff", saga_id=timeout_id(3))
@@ -157,6 +161,7 @@ def test_names_may_contain_anything(build_site: Callable[..., Site], name: str) 
     assert site.legacy_rows() == rows
 
 
+@pytest.mark.own_table
 @pytest.mark.parametrize(
     "placement",
     [
@@ -178,6 +183,7 @@ def test_a_placement_says_where_the_table_is(
     assert [found.name for found in site.store.endpoints()] == ["Sales.Orders"]
 
 
+@pytest.mark.own_table
 def test_extra_columns_do_no_harm(site: Site) -> None:
     """Somebody's own column does not hinder claim and release."""
     rows, lease = hours(2), site.lease()
@@ -208,6 +214,7 @@ def test_the_content_hash_is_the_domains(
     assert kept.content_hash == content_hash(headers, body)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(("headers", "body"), CONTENTS)
 def test_release_puts_rows_back_byte_for_byte(
     site: Site, headers: str | None, body: bytes | None
@@ -264,6 +271,7 @@ def test_claim_without_the_lease_moves_nothing(site: Site, lane: int) -> None:
     assert site.ledger_rows() == []
 
 
+@pytest.mark.every_store
 def test_rows_the_ledger_has_stay_in_the_store(site: Site) -> None:
     """A restored backup of the legacy table is not claimed a second time, nor in the way."""
     endpoint, lease = site.create(hours(4)), site.lease()
@@ -274,6 +282,7 @@ def test_rows_the_ledger_has_stay_in_the_store(site: Site) -> None:
     assert [row.id for row in site.legacy_rows()] == [timeout_id(n) for n in range(3)]
 
 
+@pytest.mark.own_table
 def test_the_same_id_in_another_table_is_another_timeout(site: Site) -> None:
     """Ids are unique per table only."""
     first, lease = site.create(hours(1)), site.lease()

@@ -17,6 +17,8 @@ from migrator.ports import Batch, DispatchClaims, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
+
 _claims: type[DispatchClaims] = SqlClaims
 
 LETTERS = "abcdef01-2345-6789-abcd-ef0123456789"
@@ -48,6 +50,7 @@ def _finding(row_index: int) -> Quarantine:
 # ── only these ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.every_store
 def test_only_rows_that_are_named_are_claimed(site: Site) -> None:
     """Soonest first, up to the limit, and only within the range."""
     endpoint, lease = site.create(hours(6)), site.lease()
@@ -61,6 +64,7 @@ def test_only_rows_that_are_named_are_claimed(site: Site) -> None:
     assert [row.id for row in site.legacy_rows()] == [timeout_id(n) for n in (0, 3, 5)]
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     "name", [LETTERS, LETTERS.upper(), f"{{{LETTERS}}}", LETTERS.replace("-", "")]
 )
@@ -125,6 +129,7 @@ def test_named_rows_for_some_destinations_are_left_too(site: Site) -> None:
 # ── giving back ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("state", [BatchState.CLAIMED, BatchState.PUBLISHING])
 def test_rows_are_given_back_byte_for_byte(site: Site, state: BatchState) -> None:
     """As if never claimed: the store has them as they were, the ledger knows nothing of them."""

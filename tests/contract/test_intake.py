@@ -15,6 +15,8 @@ from migrator.ports import Applied, ClearSaga, Intake, Lease, NewTimeout
 from migrator.stores.intake import SqlIntake
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
+
 _intake: type[Intake] = SqlIntake
 
 SAGA = "5f6e0000-0000-4000-8000-00000000c2d1"
@@ -39,6 +41,7 @@ def applied(stored: int = 0, known: int = 0, cleared: int = 0) -> Applied:
     return Applied(stored=stored, known=known, cleared=cleared)
 
 
+@pytest.mark.every_store
 def test_a_row_is_written_as_the_persister_writes_it(site: Site) -> None:
     """Every column, byte for byte; the time is UTC without saying so."""
     endpoint, lease = site.create(), site.lease()
@@ -93,6 +96,7 @@ def test_no_changes_change_nothing(site: Site) -> None:
 # ── redelivered messages ────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.every_store
 def test_a_redelivered_message_is_known_before_it_is_dispatched(site: Site) -> None:
     """The row in the store stays as it is, in whatever letter case its id comes."""
     endpoint, lease = site.create(), site.lease()
@@ -110,6 +114,7 @@ def test_the_same_message_twice_in_one_call_is_one_row(site: Site) -> None:
     assert site.intake.apply(endpoint, [new(1), new(1)], lease) == applied(stored=1, known=1)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_redelivered_message_is_known_after_it_was_claimed_and_dispatched(
     site: Site, steps: int
@@ -154,6 +159,7 @@ def test_two_delayed_retries_of_one_message_are_two_rows(site: Site) -> None:
     assert len(site.legacy_rows()) == 2
 
 
+@pytest.mark.own_table
 def test_the_same_id_for_another_endpoint_is_another_timeout(site: Site) -> None:
     """Tables know nothing of each other, and the ledger tells them apart."""
     first, second = site.create(), site.create(source=site.source_of("Billing_TimeoutData"))
@@ -166,6 +172,7 @@ def test_the_same_id_for_another_endpoint_is_another_timeout(site: Site) -> None
 # ── clearing ────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.every_store
 def test_a_saga_is_cleared_of_all_its_rows(site: Site) -> None:
     """Whoever stored them, and no other saga's; repeating it is harmless."""
     old = [replace(row, saga_id=SAGA) for row in hours(2)]
@@ -233,6 +240,7 @@ def test_the_longest_destination_is_taken(site: Site) -> None:
     assert site.legacy_rows()[0].destination == "ä" * 200
 
 
+@pytest.mark.own_table
 def test_a_row_the_database_refuses_is_refused_whole(site: Site) -> None:
     """Somebody's own constraint is no reason to think that a row is known."""
     endpoint, lease = site.create(), site.lease()
@@ -243,6 +251,7 @@ def test_a_row_the_database_refuses_is_refused_whole(site: Site) -> None:
     assert [row.id for row in site.legacy_rows()] == [timeout_id(1)]
 
 
+@pytest.mark.own_table
 def test_a_table_that_has_changed_is_not_the_rows_fault(site: Site) -> None:
     """Such an error must not cost a message its life."""
     endpoint, lease = site.create(), site.lease()

@@ -17,6 +17,8 @@ from migrator.ports.recall import Recalls, Sighting
 from migrator.stores.recall import SqlRecalls
 from tests.contract.site import NOW, Site, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
+
 _recalls: type[Recalls] = SqlRecalls
 
 ALL = RecallScope()
@@ -47,6 +49,7 @@ def sighting(site: Site, number: int, *, extra_bytes: int = 0) -> Sighting:
     return Sighting(row=mark, body_bytes=len(row.body) + extra_bytes)
 
 
+@pytest.mark.every_store
 def test_a_row_comes_back_as_it_was(site: Site) -> None:
     """It is in its table and marked; the others stay handed over."""
     site.create()
@@ -120,6 +123,7 @@ def test_the_only_copy_of_a_doubtful_timeout_stays(site: Site) -> None:
     assert outcomes == {first: RecallOutcome.LEFTOVER, second: RecallOutcome.UNSETTLED}
 
 
+@pytest.mark.every_store
 def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: Site) -> None:
     """Neither row is lost; the others come back."""
     lease = handed_over(site)

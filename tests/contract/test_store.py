@@ -13,12 +13,16 @@ from migrator.stores.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql_persistence import Placement
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
 
+
+@pytest.mark.own_table
 def test_discovery_finds_timeouts_tables_by_their_columns(site: Site) -> None:
     """Tables with the right name but other columns, and the vendor's copies, are no endpoints."""
     for table in ("Sales_TimeoutData", "Billing_EU_TimeoutData", "fooTimeoutData"):
-        create_table(site.engine, site.source_of(table))
-    create_table(site.engine, site.source_of("TimeoutData_migration_abc_TimeoutData"))
+        create_table(site.engine, site.store.blank(site.source_of(table)))
+    copy = site.source_of("TimeoutData_migration_abc_TimeoutData")
+    create_table(site.engine, site.store.blank(copy))
     site.execute('CREATE TABLE "Other_TimeoutData" ("Id" integer)')
     site.execute('CREATE TABLE "Plain" ("Id" integer)')
     assert [endpoint.name for endpoint in site.store.endpoints()] == ["Billing_EU", "Sales", "foo"]
@@ -29,6 +33,7 @@ def test_a_database_without_timeouts_has_no_endpoints(site: Site) -> None:
     assert site.store.endpoints() == []
 
 
+@pytest.mark.own_table
 @pytest.mark.parametrize("asked", ["Sales.Orders", "Sales_Orders"])
 def test_find_understands_both_names(site: Site, asked: str) -> None:
     """Operators may write the endpoint's own name or the one the table shows."""
@@ -37,6 +42,7 @@ def test_find_understands_both_names(site: Site, asked: str) -> None:
     assert (endpoint.name, endpoint.source) == (asked, site.source)
 
 
+@pytest.mark.own_table
 def test_find_says_what_there_is(site: Site) -> None:
     """An unknown endpoint is refused with the names there are."""
     site.create()
@@ -45,6 +51,7 @@ def test_find_says_what_there_is(site: Site) -> None:
     assert caught.value.known == ("Sales_Orders",)
 
 
+@pytest.mark.own_table
 def test_configured_names_are_shown_as_written(build_site: Callable[..., Site]) -> None:
     """The table cannot tell dots from underscores; the operator can."""
     site = build_site(placements={"Sales.Orders": Placement()})
@@ -52,6 +59,7 @@ def test_configured_names_are_shown_as_written(build_site: Callable[..., Site]) 
     assert [endpoint.name for endpoint in site.store.endpoints()] == ["Sales.Orders"]
 
 
+@pytest.mark.every_store
 def test_survey_yields_every_row_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks together are the whole table, whatever the due times."""
     monkeypatch.setattr(survey_module, "CHUNK_ROWS", 4)
@@ -80,6 +88,7 @@ def test_survey_shows_unusable_due_times_as_none(site: Site) -> None:
     assert [row.due_at for row in chunk] == [None] * len(strange)
 
 
+@pytest.mark.every_store
 def test_survey_knows_what_the_ledger_has(site: Site) -> None:
     """A row that will not be claimed is marked as such."""
     endpoint, lease = site.create(hours(2)), site.lease()
@@ -92,6 +101,7 @@ def test_survey_knows_what_the_ledger_has(site: Site) -> None:
     }
 
 
+@pytest.mark.own_table
 def test_survey_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows deleted between chunks do not make it skip others."""
     monkeypatch.setattr(survey_module, "CHUNK_ROWS", 3)
@@ -108,6 +118,7 @@ def test_survey_of_an_empty_table_yields_nothing(site: Site) -> None:
     assert list(site.store.survey(site.create())) == []
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_trial_claim_changes_nothing(site: Site, rows: int) -> None:
     """It may be made on a live system, with or without rows."""
@@ -118,6 +129,7 @@ def test_a_trial_claim_changes_nothing(site: Site, rows: int) -> None:
     assert site.states() == {}
 
 
+@pytest.mark.own_table
 def test_a_table_that_is_gone_is_an_error_with_its_name(site: Site) -> None:
     """The message names the table."""
     endpoint = site.create()
@@ -139,6 +151,7 @@ def _vendor_state(site: Site, status: str, *, status_type: str = "int") -> None:
     )
 
 
+@pytest.mark.own_table
 @pytest.mark.parametrize("status_type", ["int", "varchar(15)"])
 def test_an_unfinished_vendor_run_is_reported(site: Site, status_type: str) -> None:
     """Run and endpoint are named; its parameters, which hold passwords, are not."""
@@ -149,6 +162,7 @@ def test_an_unfinished_vendor_run_is_reported(site: Site, status_type: str) -> N
     assert "secret" not in found
 
 
+@pytest.mark.own_table
 @pytest.mark.parametrize("status", ["2", "3"])
 def test_finished_vendor_runs_are_history(site: Site, status: str) -> None:
     """Completed and aborted runs are no obstacle."""
@@ -156,6 +170,7 @@ def test_finished_vendor_runs_are_history(site: Site, status: str) -> None:
     assert site.store.unfinished_vendor_runs() == []
 
 
+@pytest.mark.own_table
 @pytest.mark.parametrize(("row_status", "count"), [(0, 1), (1, 1), (2, 0)])
 def test_a_damaged_vendor_run_is_reported(site: Site, row_status: int, count: int) -> None:
     """Rows in a vendor's table without an open run are somebody's timeouts."""
@@ -164,6 +179,7 @@ def test_a_damaged_vendor_run_is_reported(site: Site, row_status: int, count: in
     assert len(site.store.unfinished_vendor_runs()) == count
 
 
+@pytest.mark.every_store
 def test_invented_rows_can_be_claimed(site: Site) -> None:
     """Seeding writes what the persistence writes, and the same seed writes it again."""
     what = Invention(
@@ -175,7 +191,7 @@ def test_invented_rows_can_be_claimed(site: Site) -> None:
         body_bytes=500,
     )
     endpoint = site.create()
-    assert insert_rows(site.engine, site.source, invent(what)) == 50
+    assert insert_rows(site.engine, site.store.blank(site.source), invent(what)) == 50
     assert list(invent(what)) == list(invent(what))
     claim = site.claim(endpoint, site.lease(), due_after=NOW - timedelta(seconds=1))
     assert (claim.batch.size, claim.batch.body_bytes) == (50, 50 * 500)
@@ -185,8 +201,9 @@ def test_invented_rows_can_be_claimed(site: Site) -> None:
     }
 
 
+@pytest.mark.own_table
 def test_creating_a_table_twice_keeps_its_rows(site: Site) -> None:
     """Seeding again adds to what is there."""
     site.create([LegacyRow(id=timeout_id(1), due=due_in(timedelta(0)))])
-    create_table(site.engine, site.source)
+    create_table(site.engine, site.store.blank(site.source))
     assert len(site.legacy_rows()) == 1

@@ -24,6 +24,8 @@ from migrator.stores.recall import SqlRecalls
 from migrator.stores.verification import SqlVerifications
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
+pytestmark = pytest.mark.every_store(slow=True)
+
 _verifications: type[Verifications] = SqlVerifications
 
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
@@ -106,6 +108,7 @@ def _in_every_state(site: Site) -> Lease:
     return dispatcher
 
 
+@pytest.mark.every_store
 def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     """What was claimed is somewhere, also after purging; rows given back were never claimed."""
     dispatcher = _in_every_state(site)
@@ -133,6 +136,7 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     assert books.gaps((), at_most=5) == (0, [])
 
 
+@pytest.mark.own_table
 def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) -> None:
     """It has nothing in its store; the others are not kept from being read."""
     lease = site.lease()
@@ -290,6 +294,7 @@ def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site
     assert known.is_same_body
 
 
+@pytest.mark.every_store
 def test_a_timeout_in_both_places_is_found(site: Site) -> None:
     """Open rows only: what was put back belongs there."""
     rows = hours(4)

@@ -13,7 +13,7 @@ from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ledger.grants import grants
+from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.names import quoted
 from migrator.ports import ClaimRequest, ClearSaga, HeldDestination, Lease, StoreEndpoint
 from migrator.stores.dialects.postgresql import PostgresqlDialect
@@ -153,7 +153,11 @@ def _as_role(site: Site, role: str) -> Site:
 
 
 def _grant(site: Site, role: str) -> None:
-    for statement in grants(site.tables.names, role, [parse_source(site.source)]).splitlines():
+    legacy = site.store.legacy_table(site.source)
+    table = GrantedTable(
+        schema=str(legacy.table.schema), name=legacy.table.name, lock_column=legacy.lock_column
+    )
+    for statement in grants(site.tables.names, role, [table]).splitlines():
         site.execute(statement)
 
 
@@ -251,7 +255,7 @@ def _fill(site: Site, count: int) -> list[str]:
         destinations=("Billing", "Shipping"),
     )
     rows = list(invent(what))
-    insert_rows(site.engine, site.source, rows)
+    insert_rows(site.engine, site.store.blank(site.source), rows)
     return [row.id for row in rows]
 
 

@@ -21,6 +21,7 @@ from migrator.engine.checks import (
     destinations,
     endpoints,
     ledger,
+    legacy_table,
     policies,
     rights,
     satellite_queues,
@@ -69,6 +70,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
     ledger.NAME: lambda c: ledger.check(c.ledger),
+    legacy_table.NAME: lambda c: legacy_table.check(c.store),
     policies.NAME: lambda c: policies.check(
         c.broker,
         version=_version(c),

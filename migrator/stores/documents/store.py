@@ -11,7 +11,7 @@ from migrator.database.failures import retrying, translating
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
-from migrator.ports import ClaimRequest, Lease, StoreEndpoint, SurveyedRow
+from migrator.ports import ClaimRequest, Lease, StoreEndpoint, StoreRemark, SurveyedRow
 from migrator.ports.documents import Candidate, Document, DocumentStore
 from migrator.stores.documents.books import DocumentBooks, insert_claim
 from migrator.stores.ledger_side import LedgerSide
@@ -94,6 +94,10 @@ class DocumentStoreView:
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what the vendor's tool left half-finished; see ``ports.Store``."""
         return self._documents.unfinished_vendor_runs()
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return none: a document store's indexes are its own; see ``ports.Store``."""
+        return ()
 
     def _is_in_ledger(self, endpoint: StoreEndpoint) -> bool:
         if not self._has_ledger():

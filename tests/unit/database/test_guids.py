@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,8 @@ from migrator.database.guids import (
     guid_text,
 )
 
+MYSQL: Any = mysql.dialect
+ORACLE: Any = oracle.dialect
 STORED = bytes.fromhex("521B0C7D4F9E3B4AB1C0011D9E215A77")
 TEXT = "7d0c1b52-9e4f-4a3b-b1c0-011d9e215a77"
 
@@ -39,23 +43,21 @@ def test_what_is_no_guid_is_told() -> None:
         guid_bytes("saga")
 
 
-@pytest.mark.parametrize(
-    ("dialect", "kind"), [(mysql.dialect(), "BINARY(16)"), (oracle.dialect(), "RAW(16)")]
-)
-def test_columns_hold_sixteen_bytes(dialect: object, kind: str) -> None:
+@pytest.mark.parametrize(("dialect", "kind"), [(MYSQL(), "BINARY(16)"), (ORACLE(), "RAW(16)")])
+def test_columns_hold_sixteen_bytes(dialect: Any, kind: str) -> None:
     """Under the name that NHibernate gives the type."""
-    assert GuidBytes().compile(dialect=dialect) == kind  # type: ignore[arg-type]
+    assert GuidBytes().compile(dialect=dialect) == kind
 
 
 def test_oracle_is_told_where_each_digit_is() -> None:
     """There is no Oracle here: the statement is looked at, and its places are tried in Python."""
-    text = str(guid_as_bytes(column("x")).compile(dialect=oracle.dialect()))
+    text = str(guid_as_bytes(column("x")).compile(dialect=ORACLE()))
     places = [part.split(",") for part in text.split("substr(x,")[1:]]
     digits = "".join(
         TEXT[int(start) - 1 :][: int(length.partition(")")[0])] for start, length in places
     )
     assert bytes.fromhex(digits) == STORED
-    text = str(guid_as_text(column("x")).compile(dialect=oracle.dialect()))
+    text = str(guid_as_text(column("x")).compile(dialect=ORACLE()))
     assert text.startswith("nvl2(x, lower(substr(rawtohex(x), 7, 2) || ")
     assert text.endswith(" || '-' || substr(rawtohex(x), 21, 12)), NULL)")
 

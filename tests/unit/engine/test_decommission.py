@@ -147,6 +147,10 @@ class Store:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    @property
+    def is_shared(self) -> bool:
+        return False
+
     def rows(self, source: str) -> int | None:
         return self._world.rows
 

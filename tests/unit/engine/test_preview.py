@@ -17,7 +17,7 @@ from migrator.domain.wiretime import build_wire_time
 from migrator.engine.claiming import Selection
 from migrator.engine.preview import chosen_endpoints, survey
 from migrator.errors import UnknownEndpoint
-from migrator.ports import StoreEndpoint, SurveyedRow
+from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -57,6 +57,10 @@ class Rows:
         pytest.fail("a preview must not claim")
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Nobody asks."""
+        return ()
+
+    def remarks(self) -> Sequence[StoreRemark]:
         """Nobody asks."""
         return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import LedgerError
-from migrator.ledger.grants import grants
+from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.identity import _is_same
 from migrator.ledger.names import ledger_names, quoted
 from migrator.ledger.tables import build_tables
@@ -31,9 +31,12 @@ def test_quotes_in_names_are_doubled() -> None:
     assert quoted('a"; DROP TABLE b; --') == '"a""; DROP TABLE b; --"'
 
 
+LEGACY = GrantedTable(schema="Sales EU", name='x"TimeoutData', lock_column="PersistenceVersion")
+
+
 def test_grants_allow_no_ddl_and_touch_nothing_else() -> None:
     """Rows only; on the legacy table one column may be locked."""
-    text = grants(ledger_names("postgresql"), 'o"neil', [("Sales EU", 'x"TimeoutData')])
+    text = grants(ledger_names("postgresql"), 'o"neil', [LEGACY])
     assert all(line.startswith("GRANT ") for line in text.splitlines())
     assert 'TO "o""neil";' in text
     assert not {"ALL", "CREATE", "TRUNCATE", "REFERENCES"} & set(text.replace(",", " ").split())

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import DateTime, Integer, LargeBinary, Text, Uuid
+from sqlalchemy import DateTime, Integer, LargeBinary, String, Text, Uuid
+from sqlalchemy.types import TypeEngine
 
+from migrator.database.guids import GuidBytes
 from migrator.stores.legacy_table import (
     COLUMNS,
+    SHARED_COLUMNS,
     NotATimeoutsTable,
+    build_shared_source,
     build_source,
+    parse_shared_source,
     parse_source,
+    shared_name,
+    shared_table,
     timeouts_table,
 )
 
@@ -66,3 +75,53 @@ def test_the_due_column_keeps_its_kind_of_timestamp(zone: bool) -> None:
     """Comparing across kinds would make the index useless."""
     column = timeouts_table("public", "X", _columns(zone=zone)).table.c.Time
     assert column.type.with_zone is zone  # type: ignore[attr-defined]
+
+
+# ── shared tables ───────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.none() | names, names, st.text())
+def test_a_shared_source_names_one_table_and_one_endpoint(
+    schema: str | None, table: str, owner: str
+) -> None:
+    """Whatever is in the names, parsing gives back what was built."""
+    source = build_shared_source(shared_name(schema, table), owner)
+    named, found = parse_shared_source(source)
+    assert (named, found) == (shared_name(schema, table), owner)
+
+
+def test_plain_shared_names_stay_readable() -> None:
+    """Schema, table and endpoint."""
+    source = build_shared_source(shared_name("public", "timeoutentity"), "Sales.Orders")
+    assert source == "public.timeoutentity#Sales.Orders"
+
+
+@pytest.mark.parametrize("source", ["", "public.timeoutentity", "#Sales", '"a#Sales'])
+def test_a_source_without_owner_is_no_part_of_a_table(source: str) -> None:
+    """It is never guessed."""
+    with pytest.raises(ValueError, match="names no endpoint's part"):
+        parse_shared_source(source)
+
+
+def _shared(**types: TypeEngine[Any]) -> list[dict[str, object]]:
+    usual = {"Id": Uuid(), "SagaId": Uuid(), "State": LargeBinary(), "Time": DateTime()}
+    return [
+        {"name": n.lower(), "type": ({**usual, **types}).get(n, Text())} for n in SHARED_COLUMNS
+    ]
+
+
+def test_columns_may_have_been_renamed() -> None:
+    """A naming strategy of NHibernate may call them anything."""
+    columns = [{**c, "name": "due"} if c["name"] == "time" else c for c in _shared()]
+    table = shared_table("public", "x", columns, {"Time": "Due"})
+    assert (table.c.Time.name, table.c.Endpoint.name) == ("due", "endpoint")
+    with pytest.raises(NotATimeoutsTable, match="Time"):
+        shared_table("public", "x", columns, {})
+
+
+def test_ids_of_bytes_are_guids() -> None:
+    """Little-endian, as .NET writes them; what cannot hold a GUID is refused, not misread."""
+    table = shared_table(None, "x", _shared(Id=LargeBinary(), SagaId=String(36)), {})
+    assert isinstance(table.c.Id.type, GuidBytes)
+    with pytest.raises(NotATimeoutsTable, match=r"x\.id"):
+        shared_table(None, "x", _shared(Id=Integer()), {})

@@ -24,6 +24,7 @@ from migrator.ports import (
     QueueProbe,
     Room,
     StoreEndpoint,
+    StoreRemark,
     SurveyedRow,
 )
 
@@ -169,6 +170,7 @@ class FakeStore:
     failure: MigratorError | None = None
     claim_failure: MigratorError | None = None
     vendor_runs: Sequence[str] = ()
+    remarked: Sequence[StoreRemark] = ()
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return the endpoints set."""
@@ -197,6 +199,12 @@ class FakeStore:
         if self.failure is not None:
             raise self.failure
         return self.vendor_runs
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return what was set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.remarked
 
 
 @dataclass

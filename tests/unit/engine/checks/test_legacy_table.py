@@ -1,0 +1,21 @@
+"""Tests of ``migrator.engine.checks.legacy_table``."""
+
+from __future__ import annotations
+
+from migrator.domain.findings import Level
+from migrator.engine.checks.legacy_table import check
+from migrator.ports import StoreRemark
+from tests.unit.engine.checks.fakes import FakeStore, levels
+
+
+def test_a_table_as_the_vendor_makes_it_is_fine() -> None:
+    """One finding."""
+    assert levels(list(check(FakeStore()))) == [Level.OK]
+
+
+def test_what_the_store_remarks_is_a_warning() -> None:
+    """It costs time or leaves rows behind, and nobody is kept from migrating."""
+    remark = StoreRemark(subject="public.x", text="no index", remedy="make one")
+    (found,) = check(FakeStore(remarked=[remark]))
+    assert (found.level, found.subject) == (Level.WARNING, "public.x")
+    assert (found.text, found.remedy) == ("no index", "make one")
