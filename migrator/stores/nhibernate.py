@@ -200,7 +200,7 @@ class NHibernateStore:
             Column(names[key], types[key], key=key, primary_key=key == "Id")
             for key in SHARED_COLUMNS
         ]
-        table = Table(name, MetaData(), *columns, schema=schema)
+        table = Table(name, MetaData(), *columns, schema=schema, mysql_engine="InnoDB")
         Index(f"{name}_{_folded('SagaIdIdx', name)}", table.c.SagaId)
         Index(f"{name}_{_folded('EndpointIdx', name)}", table.c.Endpoint, table.c.Time)
         owner = self._owner(source)

@@ -34,17 +34,18 @@ class NHibernateSite(Site):
     @property
     def table(self) -> str:
         """The table as the database spells it, with its schema."""
-        return "TimeoutEntity" if self.is_sqlite else f"{self.schema}.timeoutentity"
+        return f"{self.schema}.timeoutentity" if self.has_schemas else "TimeoutEntity"
 
     @property
     def source(self) -> str:
         """The endpoint's rows."""
-        return f"{self.table}#{self.endpoint_name}"
+        return self.source_of(self.endpoint_name)
 
     def source_of(self, table: str, schema: str | None = None) -> str:
         """Return the rows of the endpoint whose own table would be called *table*."""
         del schema
-        return f"{self.table}#{table.removesuffix(_SUFFIX)}"
+        owner = table.removesuffix(_SUFFIX)
+        return f"{self.table}#{owner.lower() if self.is_mysql else owner}"
 
     def create(self, rows: Sequence[LegacyRow] = (), source: str | None = None) -> StoreEndpoint:
         """Create the table with *rows*, and one of another endpoint."""
@@ -55,12 +56,17 @@ class NHibernateSite(Site):
             self.insert([other], source=f"{self.table}#Other.Endpoint")
         return super().create(rows, source=source)
 
+    def _widen(self, source: str) -> None:
+        """Let the table hold any text, as other databases' tables do."""
+        del source
+        self.execute('ALTER TABLE "TimeoutEntity" CONVERT TO CHARACTER SET utf8mb4')
+
     def insert(self, rows: Sequence[LegacyRow], *, source: str | None = None) -> None:
         """Insert rows as they are."""
         owner = (source or self.source).partition("#")[2]
         columns = ", ".join(COLUMNS)
         given = ":id, :destination, :saga_id, :body, :owner, CAST(:due AS timestamp), :headers"
-        if self.is_sqlite:
+        if not self.has_schemas:
             given = given.replace("CAST(:due AS timestamp)", ":due")
         statement = text(f"INSERT INTO {self.quoted(source)} ({columns}) VALUES ({given})")
         with writing(self.engine) as connection:
@@ -73,6 +79,8 @@ class NHibernateSite(Site):
         """Return the endpoint's rows, by id."""
         owner = (source or self.source).partition("#")[2]
         due = "Time" if self.is_sqlite else "to_char(Time, 'YYYY-MM-DD HH24:MI:SS.US')"
+        if self.is_mysql:
+            due = "date_format(Time, '%Y-%m-%d %H:%i:%s.%f')"
         query = (
             f"SELECT Id, Destination, SagaId, State, {due}, Headers FROM {self.quoted(source)} "
             "WHERE Endpoint = :owner ORDER BY Id"
@@ -96,7 +104,7 @@ class NHibernateSite(Site):
         """Return a GUID as NHibernate's driver for this database writes it."""
         if guid is None:
             return None
-        return UUID(guid).bytes_le if self.is_sqlite else UUID(guid)
+        return UUID(guid) if self.has_schemas else UUID(guid).bytes_le
 
 
 def _guid(value: object) -> UUID:

@@ -38,6 +38,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE
+from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime, byte_length
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports import ClaimRequest
@@ -241,6 +242,18 @@ class MysqlDialect(Dialect):
             "Time": types.DATETIME(),
             "Headers": types.JSON(),
             "PersistenceVersion": types.VARCHAR(23),
+        }
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of NHibernate's MySQL dialects, with an Endpoint that can be indexed."""
+        return {
+            "Id": GuidBytes(),
+            "Destination": types.TEXT(),
+            "SagaId": GuidBytes(),
+            "State": types.LONGBLOB(),
+            "Endpoint": types.VARCHAR(440),
+            "Time": types.DATETIME(fsp=6),
+            "Headers": types.LONGTEXT(),
         }
 
     def table_options(self) -> Mapping[str, str]:
