@@ -24,7 +24,7 @@ from migrator.config.hooks import Hooks
 from migrator.config.ledger import Ledger
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_most, longer_than
 from migrator.config.section import Section
-from migrator.config.servers import Broker, Store
+from migrator.config.servers import Broker, Store, StoreKind
 from migrator.config.telemetry import Telemetry
 from migrator.config.throttle import Throttle
 from migrator.config.web import Web
@@ -279,6 +279,11 @@ class Endpoint(Section):
         """The queue after which its satellites are named."""
         return self.queue or self.name
 
+    @property
+    def has_place(self) -> bool:
+        """Whether it says where its own table is."""
+        return any(each is not None for each in (self.table, self.table_prefix, self.schema_name))
+
     @model_validator(mode="after")
     def _has_one_table(self) -> Self:
         if self.table is not None and self.table_prefix is not None:
@@ -349,6 +354,16 @@ class Settings(BaseSettings):
                 f"store.kind {self.store.kind} can only be migrated from: dispatch and forward "
                 f"need a SQL store (set for: {', '.join(dispatched)}); leave these to the timeout "
                 "manager"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _places_fit_the_store(self) -> Self:
+        placed = [each.name for each in self.endpoints if each.has_place]
+        if self.store.kind is StoreKind.NHIBERNATE and placed:
+            raise ValueError(
+                f"no endpoint may have a table of its own: {', '.join(placed)}; all are in that "
+                "of store.nhibernate"
             )
         return self
 

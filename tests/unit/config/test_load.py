@@ -178,11 +178,13 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
+        ('[store.nhibernate.columns]\nOwner = "x"', "must name columns among Id, Destination"),
+        ('[store.nhibernate.columns]\nTime = " "', "must name columns, none empty"),
         (
-            '[store]\nkind = "nhibernate"',
-            "nhibernate is not in this version; must be sql, azure or ravendb",
+            '[store]\nkind = "nhibernate"\n[[endpoints]]\nname = "A"\ntable_prefix = "p"',
+            "of its own: A; all are in that of store.nhibernate",
         ),
-        ('[store]\nkind = "mongo"', "must be sql, azure or ravendb"),
+        ('[store]\nkind = "mongo"', "must be sql, nhibernate, azure or ravendb"),
         ('[handover]\nhorizon = "10000d"', "must be at most 268435455s"),
         ('[handover]\nhorizon = "0s"', "must be longer than 0s"),
         ('[handover.destination_map]\nA = " "', "must map one queue name to another"),
