@@ -28,7 +28,6 @@ from migrator.stores.ravendb.store import NO_OWNER, RavenOptions, RavenStore
 from tests.conftest import TlsMaterial
 from tests.support.ravendb import DATABASE, Plan, StrictRaven
 
-SALES = StoreEndpoint(name=EndpointName("Sales"), source=f"{DATABASE}:Sales")
 NOW = datetime(2026, 11, 3, 8, 0, tzinfo=UTC)
 NEVER = NOW + timedelta(days=10_000)
 MARK = Mark("lg1.7.c")
@@ -55,6 +54,11 @@ def store(raven: StrictRaven) -> Iterator[RavenStore]:
     """Return the adapter with its defaults."""
     with opened(raven) as store:
         yield store
+
+
+def sales(store: RavenStore) -> StoreEndpoint:
+    """Return the endpoint that most timeouts here belong to."""
+    return StoreEndpoint(name=EndpointName("Sales"), source=store.source_of("Sales"))
 
 
 def metadata(raven: StrictRaven, collection: str = "TimeoutDatas") -> dict[str, Any]:
@@ -92,20 +96,21 @@ def stored(
     return TimeoutId(id_)
 
 
-def listed(store: RavenStore, endpoint: StoreEndpoint = SALES) -> list[str]:
+def listed(store: RavenStore, endpoint: StoreEndpoint | None = None) -> list[str]:
     """Return the ids of a listing."""
-    return [candidate.id for page in store.list(endpoint) for candidate in page]
+    pages = store.list(endpoint or sales(store))
+    return [candidate.id for page in pages for candidate in page]
 
 
 def soonest_ids(store: RavenStore, at_most: int = 10, **range_: Any) -> list[str]:
     """Return the ids that are due next."""
     asked = {"due_after": None, "due_until": NEVER} | range_
-    return [c.id for c in store.soonest(SALES, at_most=at_most, **asked)]
+    return [c.id for c in store.soonest(sales(store), at_most=at_most, **asked)]
 
 
 def read_all(store: RavenStore) -> Sequence[Document]:
     """Return all timeouts of Sales, whole."""
-    return store.read(SALES, [TimeoutId(each) for each in listed(store)])
+    return store.read(sales(store), [TimeoutId(each) for each in listed(store)])
 
 
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────
@@ -117,9 +122,10 @@ def test_endpoints_are_those_that_own_timeouts(raven: StrictRaven, store: RavenS
     stored(raven, 2, owner="Billing", collection="TimeoutData")
     stored(raven, 3, owner="__migrated__Shipping")
     raven.store("TimeoutDatas/4", {"OwningTimeoutManager": "Other"}, **metadata(raven, "Else"))
+    host = raven.url.removeprefix("http://")
     assert [(e.name, e.source) for e in store.endpoints()] == [
-        ("Billing", f"{DATABASE}:Billing"),
-        ("Sales", f"{DATABASE}:Sales"),
+        ("Billing", f"{host}/{DATABASE}:Billing"),
+        ("Sales", f"{host}/{DATABASE}:Sales"),
     ]
 
 
@@ -140,7 +146,7 @@ def test_removals_during_a_listing_make_it_skip_nothing(
 ) -> None:
     """A page begins behind an id, so what a timeout manager removes moves no page."""
     ids = [stored(raven, n) for n in range(600)]
-    pages = store.list(SALES)
+    pages = store.list(sales(store))
     first = [candidate.id for candidate in next(pages)]
     for id_ in first:
         raven.remove(id_)
@@ -192,7 +198,7 @@ def test_unreadable_timeouts_are_left_where_they_are(raven: StrictRaven, store: 
     stored(raven, 1, Time="soon")
     good = stored(raven, 3)
     assert listed(store) == [good]
-    assert [d.id for d in store.read(SALES, [TimeoutId(i) for i in raven.ids()])] == [good]
+    assert [d.id for d in store.read(sales(store), [TimeoutId(i) for i in raven.ids()])] == [good]
 
 
 def test_ids_that_begin_otherwise_are_refused_instead_of_missed(raven: StrictRaven) -> None:
@@ -205,12 +211,12 @@ def test_ids_that_begin_otherwise_are_refused_instead_of_missed(raven: StrictRav
         if raven.family == "3.5":
             assert len(store.endpoints()) == 1
         else:
-            for ask in (store.endpoints, lambda: store.probe(SALES)):
+            for ask in (store.endpoints, lambda: store.probe(sales(store))):
                 with pytest.raises(StoreError, match=r"'0c9d' .*store\.ravendb\.prefixes"):
                     ask()
     with opened(raven, prefixes=["TimeoutDatas/", "0", "timeoutdatas/1"]) as store:
         assert len(store.endpoints()) == 1
-        store.probe(SALES)
+        store.probe(sales(store))
         assert len(listed(store)) == 71
 
 
@@ -265,10 +271,10 @@ def test_what_is_put_back_is_among_the_soonest_again(
     monkeypatch.setattr(soonest, "SMALL_COLLECTION", 5)
     monkeypatch.setattr(soonest, "_AGE_FACTOR", 1_000_000)
     ids = [stored(raven, n, due_in_s=60 + n) for n in range(9)]
-    first = store.read(SALES, ids[:1])
-    store.forget(SALES, MARK, store.take(SALES, MARK, first))
+    first = store.read(sales(store), ids[:1])
+    store.forget(sales(store), MARK, store.take(sales(store), MARK, first))
     assert soonest_ids(store, at_most=1) == ids[1:2]
-    store.put_back(SALES, BACK, first)
+    store.put_back(sales(store), BACK, first)
     assert soonest_ids(store, at_most=1) == ids[:1]
 
 
@@ -283,11 +289,11 @@ def receipts(raven: StrictRaven) -> list[str]:
 def test_taking_removes_and_leaves_a_receipt(raven: StrictRaven, store: RavenStore) -> None:
     """The documents are gone, and the receipt lists them, until it is forgotten."""
     ids = [stored(raven, n) for n in range(3)]
-    assert sorted(store.take(SALES, MARK, read_all(store))) == sorted(ids)
+    assert sorted(store.take(sales(store), MARK, read_all(store))) == sorted(ids)
     assert raven.ids() == [f"migrator/claims/{MARK}"]
     assert raven.content(f"migrator/claims/{MARK}") == {"Ids": sorted(ids)}
-    store.forget(SALES, MARK, [TimeoutId(i) for i in ids])
-    store.forget(SALES, MARK, [TimeoutId(i) for i in ids])
+    store.forget(sales(store), MARK, [TimeoutId(i) for i in ids])
+    store.forget(sales(store), MARK, [TimeoutId(i) for i in ids])
     assert raven.ids() == []
 
 
@@ -297,7 +303,7 @@ def test_the_batch_that_takes_is_as_documented(raven: StrictRaven, store: RavenS
     version = raven.documents[id_.lower()].version
     documents = read_all(store)
     with raven.watched() as requests:
-        store.take(SALES, MARK, documents)
+        store.take(sales(store), MARK, documents)
     (sent,) = requests
     receipt = f"migrator/claims/{MARK}"
     assert sent.line == f"POST /databases/{DATABASE}/bulk_docs"
@@ -305,8 +311,8 @@ def test_the_batch_that_takes_is_as_documented(raven: StrictRaven, store: RavenS
         content = {"Ids": [id_], "@metadata": {"@collection": "MigratorReceipts"}}
         assert sent.body == {
             "Commands": [
-                {"Id": id_, "ChangeVector": version, "Type": "DELETE"},
                 {"Id": receipt, "ChangeVector": "", "Document": content, "Type": "PUT"},
+                {"Id": id_, "ChangeVector": version, "Type": "DELETE"},
             ]
         }
         return
@@ -315,9 +321,9 @@ def test_the_batch_that_takes_is_as_documented(raven: StrictRaven, store: RavenS
     ours = {"Raven-Entity-Name": "MigratorReceipts"}
     put = {"Method": "PUT"}
     assert sent.body == [
+        put | {"Key": receipt, "Document": {"Ids": [id_]}, "Metadata": ours, "Etag": no_etag},
         put | {"Key": id_, "Document": {}, "Metadata": collection, "Etag": version},
         {"Key": id_, "Method": "DELETE"},
-        put | {"Key": receipt, "Document": {"Ids": [id_]}, "Metadata": ours, "Etag": no_etag},
     ]
 
 
@@ -327,8 +333,8 @@ def test_taking_again_with_the_same_mark_returns_the_same(
     """Whoever repeats is told what was taken, although nothing is there any more."""
     stored(raven, 1)
     documents = read_all(store)
-    first = store.take(SALES, MARK, documents)
-    assert tuple(store.take(SALES, MARK, documents)) == tuple(first) == (documents[0].id,)
+    first = store.take(sales(store), MARK, documents)
+    assert tuple(store.take(sales(store), MARK, documents)) == tuple(first) == (documents[0].id,)
 
 
 def changed(raven: StrictRaven, id_: str) -> None:
@@ -344,7 +350,7 @@ def test_what_somebody_else_was_sooner_with_is_left_out(
     theirs, ours = stored(raven, 1), stored(raven, 2)
     documents = read_all(store)
     somebody(raven, theirs)
-    assert list(store.take(SALES, MARK, documents)) == [ours]
+    assert list(store.take(sales(store), MARK, documents)) == [ours]
     assert raven.content(f"migrator/claims/{MARK}") == {"Ids": [ours]}
     assert ours not in raven.ids()
 
@@ -356,7 +362,7 @@ def test_when_all_are_gone_nothing_is_ours_and_nothing_ever_will_be(
     theirs = stored(raven, 1)
     documents = read_all(store)
     raven.remove(theirs)
-    assert list(store.take(SALES, MARK, documents)) == []
+    assert list(store.take(sales(store), MARK, documents)) == []
     assert raven.content(f"migrator/claims/{MARK}") == {"Ids": []}
 
 
@@ -366,9 +372,9 @@ def test_a_lost_answer_is_told_by_the_receipt(raven: StrictRaven, store: RavenSt
     documents = read_all(store)
     raven.plan("/bulk_docs", lose=True)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        store.take(SALES, MARK, documents)
+        store.take(sales(store), MARK, documents)
     assert raven.ids("Timeout") == []
-    assert sorted(store.take(SALES, MARK, documents)) == sorted(ids)
+    assert sorted(store.take(sales(store), MARK, documents)) == sorted(ids)
 
 
 def test_a_request_that_arrives_late_takes_nothing_twice(
@@ -379,12 +385,12 @@ def test_a_request_that_arrives_late_takes_nothing_twice(
     documents = read_all(store)
     late = raven.plan("/bulk_docs", wait_for=threading.Event())
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
-        hasty.take(SALES, MARK, documents)
+        hasty.take(sales(store), MARK, documents)
     changed(raven, kept)
-    assert list(store.take(SALES, MARK, documents)) == [moved]
+    assert list(store.take(sales(store), MARK, documents)) == [moved]
     released(late)
     assert raven.ids("Timeout") == [kept]
-    assert list(store.take(SALES, MARK, documents)) == [moved]
+    assert list(store.take(sales(store), MARK, documents)) == [moved]
 
 
 def released(late: Plan) -> None:
@@ -403,8 +409,8 @@ def test_an_answer_that_may_pass_is_unavailable(
     documents = read_all(store)
     raven.plan("/bulk_docs", status=status)
     with pytest.raises(StoreUnavailable, match=str(status)):
-        store.take(SALES, MARK, documents)
-    assert list(store.take(SALES, MARK, documents)) == [id_]
+        store.take(sales(store), MARK, documents)
+    assert list(store.take(sales(store), MARK, documents)) == [id_]
 
 
 @pytest.mark.parametrize("page", [b"<html>Log in</html>", b"{}", b"[]", b'{"Results": []}', b""])
@@ -416,8 +422,8 @@ def test_a_proxys_answer_does_not_tell_that_a_batch_was_done(
     documents = read_all(store)
     raven.plan("/bulk_docs", instead=page)
     with pytest.raises(StoreUnavailable, match="may have been done or not"):
-        store.take(SALES, MARK, documents)
-    assert list(store.take(SALES, MARK, documents)) == [id_]
+        store.take(sales(store), MARK, documents)
+    assert list(store.take(sales(store), MARK, documents)) == [id_]
 
 
 def test_a_document_that_nodes_disagree_about_is_told(
@@ -439,7 +445,7 @@ def test_a_refusal_for_good_is_no_reason_to_repeat(
     documents = read_all(store)
     raven.plan("/bulk_docs", status=status)
     with pytest.raises(StoreError, match=r"refused|not found") as caught:
-        store.take(SALES, MARK, documents)
+        store.take(sales(store), MARK, documents)
     assert not isinstance(caught.value, StoreUnavailable)
 
 
@@ -460,7 +466,7 @@ def test_conflicts_without_end_give_up_with_nothing_done(
     for _ in range(10):
         raven.plan("/bulk_docs", status=409)
     with pytest.raises(StoreUnavailable, match="nothing was done"):
-        store.take(SALES, MARK, documents)
+        store.take(sales(store), MARK, documents)
     assert raven.ids() == [id_]
 
 
@@ -474,7 +480,7 @@ def test_two_claimers_never_share_a_timeout(raven: StrictRaven, store: RavenStor
         def take(n: int, by: RavenStore, mine: Sequence[Document]) -> None:
             for start in range(0, len(mine), 10):
                 part = mine[start : start + 10]
-                taken[n] += by.take(SALES, Mark(f"lg{n}.{start}.c"), part)
+                taken[n] += by.take(sales(store), Mark(f"lg{n}.{start}.c"), part)
 
         threads = [
             threading.Thread(target=take, args=(0, store, documents)),
@@ -495,7 +501,7 @@ def test_a_saga_that_is_cleared_takes_its_timeouts_from_us(
     ours = stored(raven, 2)
     documents = read_all(store)
     raven.plan("/bulk_docs", before=lambda: clear_saga(raven, "0e0e0e0e"))
-    assert list(store.take(SALES, MARK, documents)) == [ours]
+    assert list(store.take(sales(store), MARK, documents)) == [ours]
 
 
 def clear_saga(raven: StrictRaven, saga: str) -> None:
@@ -511,7 +517,7 @@ def clear_saga(raven: StrictRaven, saga: str) -> None:
 def taken(store: RavenStore) -> Sequence[Document]:
     """Return all timeouts of Sales, taken, with the evidence forgotten."""
     documents = read_all(store)
-    store.forget(SALES, MARK, store.take(SALES, MARK, documents))
+    store.forget(sales(store), MARK, store.take(sales(store), MARK, documents))
     return documents
 
 
@@ -542,7 +548,7 @@ def test_what_is_put_back_is_what_was_there(raven: StrictRaven, odd: str) -> Non
     with opened(raven, unowned="Sales") as store:
         documents = taken(store)
         assert raven.ids() == []
-        assert list(store.put_back(SALES, BACK, documents)) == [id_]
+        assert list(store.put_back(sales(store), BACK, documents)) == [id_]
     after = raven.documents[id_.lower()]
     assert list(after.content.items()) == list(before.content.items())
     assert (after.id, after.metadata) == (before.id, before.metadata)
@@ -556,7 +562,7 @@ def test_an_id_that_somebody_stored_again_is_left_to_them(
     theirs, ours = stored(raven, 1), stored(raven, 2)
     documents = taken(store)
     raven.store(theirs, {"OwningTimeoutManager": "Else"}, **metadata(raven))
-    assert list(store.put_back(SALES, BACK, documents)) == [ours]
+    assert list(store.put_back(sales(store), BACK, documents)) == [ours]
     assert raven.content(theirs) == {"OwningTimeoutManager": "Else"}
 
 
@@ -569,9 +575,9 @@ def test_a_restored_timeout_that_was_sent_is_not_restored_again(
     raven.plan("/bulk_docs")  # the opening of the receipt
     raven.plan("/bulk_docs", lose=True)
     with pytest.raises(StoreUnavailable):
-        store.put_back(SALES, BACK, documents)
+        store.put_back(sales(store), BACK, documents)
     raven.remove(id_)
-    assert list(store.put_back(SALES, BACK, documents)) == [id_]
+    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
     assert raven.ids("Timeout") == []
 
 
@@ -584,10 +590,10 @@ def test_a_late_restoration_does_nothing_even_after_the_receipt_is_forgotten(
     raven.plan("/bulk_docs")
     late = raven.plan("/bulk_docs", wait_for=threading.Event())
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
-        hasty.put_back(SALES, BACK, documents)
-    assert list(store.put_back(SALES, BACK, documents)) == [id_]
+        hasty.put_back(sales(store), BACK, documents)
+    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
     raven.remove(id_)
-    store.forget(SALES, BACK, [id_])
+    store.forget(sales(store), BACK, [id_])
     released(late)
     assert raven.ids() == []
 
@@ -600,9 +606,9 @@ def test_a_late_removal_does_nothing_to_what_was_put_back(
     documents = read_all(store)
     late = raven.plan("/bulk_docs", wait_for=threading.Event())
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
-        hasty.take(SALES, MARK, documents)
-    store.forget(SALES, MARK, store.take(SALES, MARK, documents))
-    store.put_back(SALES, BACK, documents)
+        hasty.take(sales(store), MARK, documents)
+    store.forget(sales(store), MARK, store.take(sales(store), MARK, documents))
+    store.put_back(sales(store), BACK, documents)
     released(late)
     assert raven.ids("Timeout") == [id_]
 
@@ -610,10 +616,10 @@ def test_a_late_removal_does_nothing_to_what_was_put_back(
 def test_evidence_of_more_than_is_recorded_is_kept(raven: StrictRaven, store: RavenStore) -> None:
     """A receipt goes only when the ledger has recorded all that it tells of."""
     ids = [stored(raven, n) for n in range(2)]
-    store.take(SALES, MARK, read_all(store))
-    store.forget(SALES, MARK, ids[:1])
+    store.take(sales(store), MARK, read_all(store))
+    store.forget(sales(store), MARK, ids[:1])
     assert receipts(raven)
-    store.forget(SALES, MARK, ids)
+    store.forget(sales(store), MARK, ids)
     assert not receipts(raven)
 
 
@@ -648,7 +654,7 @@ def test_timeouts_without_an_owner_belong_to_the_one_that_is_named(raven: Strict
         assert [endpoint.name for endpoint in store.endpoints()] == ["Billing", "Sales"]
         assert sorted(listed(store)) == sorted(ids)
         assert len(listed(store, store.endpoints()[0])) == 1
-        assert sorted(store.take(SALES, MARK, read_all(store))) == sorted(ids)
+        assert sorted(store.take(sales(store), MARK, read_all(store))) == sorted(ids)
 
 
 def test_what_the_vendors_tool_holds_is_neither_shown_nor_read(
@@ -661,7 +667,7 @@ def test_what_the_vendors_tool_holds_is_neither_shown_nor_read(
     ]
     good = stored(raven, 3)
     assert listed(store) == [good]
-    assert store.read(SALES, marked) == []
+    assert store.read(sales(store), marked) == []
 
 
 def test_a_timeout_that_the_vendors_tool_marks_meanwhile_is_left(
@@ -671,7 +677,7 @@ def test_a_timeout_that_the_vendors_tool_marks_meanwhile_is_left(
     id_ = stored(raven, 1)
     documents = read_all(store)
     stored(raven, 1, owner="__hidden__Sales")
-    assert list(store.take(SALES, MARK, documents)) == []
+    assert list(store.take(sales(store), MARK, documents)) == []
     assert raven.ids("Timeout") == [id_]
 
 
@@ -727,18 +733,40 @@ def test_a_database_that_is_not_there_is_no_empty_one(raven: StrictRaven) -> Non
         with pytest.raises(StoreError, match=r"store\.ravendb\.database"):
             store.endpoints()
         with pytest.raises(StoreError, match=r"store\.ravendb\.database"):
-            store.read(StoreEndpoint(name=EndpointName("S"), source="Wrong:S"), [TimeoutId("x")])
+            store.read(sales(store), [TimeoutId("x")])
 
 
 def test_a_probe_changes_nothing(raven: StrictRaven, store: RavenStore) -> None:
     """It asks for a change that has no effect, and fails where changes are refused."""
     stored(raven, 1)
     before = dict(raven.documents)
-    store.probe(SALES)
+    store.probe(sales(store))
     assert raven.documents == before
     raven.plan("/bulk_docs", status=403)
     with pytest.raises(StoreError, match="cert_file"):
-        store.probe(SALES)
+        store.probe(sales(store))
+
+
+def test_what_was_claimed_elsewhere_is_not_looked_for_here(
+    raven: StrictRaven, store: RavenStore
+) -> None:
+    """Another server may have a database of that name, and none of the documents."""
+    stored(raven, 1)
+    documents = read_all(store)
+    theirs = StoreEndpoint(name=EndpointName("Sales"), source=f"other:8080/{DATABASE}:Sales")
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: list(store.list(theirs)),
+        lambda: store.read(theirs, [documents[0].id]),
+        lambda: store.soonest(theirs, due_after=None, due_until=NEVER, at_most=1),
+        lambda: store.take(theirs, MARK, documents),
+        lambda: store.put_back(theirs, BACK, documents),
+        lambda: store.forget(theirs, MARK, []),
+        lambda: store.probe(theirs),
+    )
+    for ask in asked:
+        with pytest.raises(StoreError, match="nothing was changed"):
+            ask()
+    assert raven.ids() == [documents[0].id]
 
 
 def test_no_server_is_unavailable_and_its_address_is_told_without_more() -> None:

@@ -125,7 +125,8 @@ class Receipts:
         for _ in range(_ROUNDS):
             ids = tuple(left)
             try:
-                self._send([*left.values(), self._receipt(receipt, expected, ids)])
+                # The receipt first: another node of the server is told in this order.
+                self._send([self._receipt(receipt, expected, ids), *left.values()])
             except Conflict:
                 # Documents first, then the receipt: of what our own earlier request changed in
                 # between, the receipt tells.

@@ -86,8 +86,12 @@ class RavenStore:
         self._http.close()
 
     def source_of(self, name: str) -> str:
-        """Return where timeouts of *name* are; see ``ports.DocumentStore``."""
-        return f"{self._options.server.database}:{name}"
+        """Return where timeouts of *name* are; see ``ports.DocumentStore``.
+
+        The server belongs to it: in a database that merely has the same name, nothing that was
+        claimed would be found, and it would be taken for somebody else's.
+        """
+        return f"{self._http.host}/{self._options.server.database}:{name}"
 
     def __enter__(self) -> Self:
         return self
@@ -159,12 +163,14 @@ class RavenStore:
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
     ) -> Collection[TimeoutId]:
         """Store documents again; see ``ports.DocumentStore``."""
+        self._owner(endpoint)
         restored = self._receipts.put_back(mark, documents)
         self._soonest.forget()
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove the evidence; see ``ports.DocumentStore``."""
+        self._owner(endpoint)
         self._receipts.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
@@ -203,7 +209,10 @@ class RavenStore:
     def _owner(self, endpoint: StoreEndpoint) -> str:
         before = self.source_of("")
         if not endpoint.source.startswith(before):
-            raise StoreError(f"{endpoint.source!r} is in another database than {self._http.where}")
+            raise StoreError(
+                f"{endpoint.source!r} is not in {self._http.where}, where store.url and "
+                "store.ravendb.database point now; nothing was changed"
+            )
         return endpoint.source.removeprefix(before)
 
     def _require_owner(self, endpoint: StoreEndpoint) -> None:
