@@ -38,6 +38,8 @@ PREPARED: Final[Mapping[str, Sequence[str]]] = {
     "how-to/blue-green-broker.md": (),
 }
 """Every page whose commands are run, with what its reader has done before."""
+_NOT_RUN: Final = {"how-to/ravendb.md"}
+"""Pages with commands for servers that are not at hand; they say so."""
 SHORT: Final = {"quickstart.md", "how-to/blue-green-broker.md"}
 """The others' commands are nearly all on these, too: they are only run with all tests."""
 _ADDRESSES: Final = {
@@ -141,7 +143,7 @@ def test_commands_can_be_typed_as_they_are(path: Path) -> None:
 def test_every_how_to_is_tried() -> None:
     """No page for hands is left out."""
     found = {str(path.relative_to(DOCS)) for path in (DOCS / "how-to").glob("*.md")}
-    assert found == set(PREPARED) - {"quickstart.md"}
+    assert found == set(PREPARED) - {"quickstart.md"} | _NOT_RUN
 
 
 def test_settings_of_the_how_tos_load(tmp_path: Path) -> None:
@@ -152,4 +154,4 @@ def test_settings_of_the_how_tos_load(tmp_path: Path) -> None:
         file = tmp_path / "migrator.toml"
         file.write_text(text)
         settings = config.load(file=file, environ={}).settings
-        assert len(settings.endpoints) == len(tomllib.loads(text)["endpoints"])
+        assert len(settings.endpoints) == len(tomllib.loads(text).get("endpoints", ()))
