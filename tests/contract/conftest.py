@@ -133,6 +133,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test over every kind of store, where it is marked so."""
     if "site_kind" not in metafunc.fixturenames:
         return
+    shared = pytest.param(NHibernateSite, id="nhibernate")
+    if metafunc.definition.get_closest_marker("shared_table"):
+        metafunc.parametrize("site_kind", [shared])
+        return
     kinds: list[Any] = [pytest.param(Site, id="sql")]
     marker = metafunc.definition.get_closest_marker("every_store")
     if marker and not metafunc.definition.get_closest_marker("own_table"):

@@ -64,6 +64,8 @@ class NHibernateSite(Site):
     def insert(self, rows: Sequence[LegacyRow], *, source: str | None = None) -> None:
         """Insert rows as they are."""
         owner = (source or self.source).partition("#")[2]
+        if owner == self.endpoint_name.lower():
+            owner = self.endpoint_name  # where letter case means nothing, sources have none
         columns = ", ".join(COLUMNS)
         given = ":id, :destination, :saga_id, :body, :owner, CAST(:due AS timestamp), :headers"
         if not self.has_schemas:
@@ -72,7 +74,7 @@ class NHibernateSite(Site):
         with writing(self.engine) as connection:
             for row in rows:
                 self.versions[row.id] = row.version
-                ids = {"id": self._stored(row.id), "saga_id": self._stored(row.saga_id)}
+                ids = {"id": self.stored(row.id), "saga_id": self.stored(row.saga_id)}
                 connection.execute(statement, {**vars(row), **ids, "owner": owner})
 
     def legacy_rows(self, source: str | None = None) -> list[LegacyRow]:
@@ -100,7 +102,12 @@ class NHibernateSite(Site):
             ]
         return sorted(found, key=lambda row: row.id)
 
-    def _stored(self, guid: str | None) -> object:
+    def quoted(self, source: str | None = None) -> str:
+        """Return the table's name as SQL."""
+        del source
+        return self.table
+
+    def stored(self, guid: str | None) -> object:
         """Return a GUID as NHibernate's driver for this database writes it."""
         if guid is None:
             return None

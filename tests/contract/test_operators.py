@@ -180,6 +180,7 @@ def test_retry_leaves_rows_of_open_batches_alone(site: Site) -> None:
     assert site.claims.release_quarantined(None) == 0
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("is_named", [True, False])
 def test_quarantined_rows_go_back_byte_for_byte(site: Site, is_named: bool) -> None:
     """Of one endpoint or of all; the ledger remembers them as released."""
