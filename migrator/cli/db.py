@@ -72,7 +72,10 @@ Examples:
 def sql(
     context: typer.Context,
     dialect: Annotated[
-        str, typer.Option(metavar="NAME", help="Kind of database: postgresql, sqlite …")
+        str,
+        typer.Option(
+            metavar="NAME", help="Kind of database: postgresql, mysql (and MariaDB), sqlite."
+        ),
     ] = "postgresql",
     schema: Annotated[
         str | None,
@@ -98,7 +101,8 @@ def sql(
     epilog="""\b
 Examples:
   migrator db grants --role migrator_daemon
-  migrator db grants --role migrator_daemon --endpoint Sales > grants.sql"""
+  migrator db grants --role migrator_daemon --endpoint Sales > grants.sql
+  migrator db grants --role migrator@10.0.0.7"""
 )
 def grants(
     context: typer.Context,

@@ -29,12 +29,14 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str
 
     Args:
         names: How the ledger is called.
-        role: The daemon's user.
+        role: The daemon's user; on MariaDB and MySQL ``user@host``, from any host without it.
         legacy: Each legacy table; endpoints may share one.
 
     Raises:
         LedgerError: The database has no users to grant anything to.
     """
+    if names.dialect == "mysql":
+        return _grants_on_mysql(names, role, legacy)
     if names.schema is None:
         raise LedgerError("this kind of database has no users; file permissions decide")
     user, schema = quoted(role), quoted(names.schema)
@@ -53,3 +55,27 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str
         table, column = f"{quoted(each.schema)}.{quoted(each.name)}", quoted(each.lock_column)
         lines.append(f"GRANT SELECT, INSERT, DELETE, UPDATE ({column}) ON {table} TO {user};")
     return "\n".join(lines) + "\n"
+
+
+def _grants_on_mysql(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str:
+    """Return GRANTs to be run in the database itself, so that none has to name it."""
+    user, _, host = role.rpartition("@") if "@" in role else (role, "", "%")
+    account = f"{_literal(user)}@{_literal(host)}"
+    changed = [names.table(noun) for noun in _TABLES]
+    lines = [
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {_backticked(t)} TO {account};" for t in changed
+    ]
+    read = [names.table(noun) for noun in _READ_ONLY]
+    lines += [f"GRANT SELECT ON {_backticked(table)} TO {account};" for table in read]
+    for each in dict.fromkeys(legacy):
+        rights = f"SELECT, INSERT, DELETE, UPDATE ({_backticked(each.lock_column)})"
+        lines.append(f"GRANT {rights} ON {_backticked(each.name)} TO {account};")
+    return "\n".join(lines) + "\n"
+
+
+def _backticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

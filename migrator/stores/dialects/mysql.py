@@ -7,6 +7,7 @@ walks another one locks rows that are not wanted, and claims beside it would fin
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -23,9 +24,10 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    TextClause,
     bindparam,
     cast,
-    delete,
+    column,
     func,
     insert,
     literal_column,
@@ -38,7 +40,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE
-from migrator.database.guids import GuidBytes
+from migrator.database.guids import GuidBytes, guid_bytes
 from migrator.database.types import UtcDateTime, byte_length
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports import ClaimRequest
@@ -51,6 +53,14 @@ from migrator.stores.selection import wanted
 _NAME: Final = "mysql"
 _LONG: Final = timedelta(minutes=10)
 _SAME_ID: Final = re.compile(r"1062.*PRIMARY'")
+_ROWS: Final = (
+    "'$[*]' COLUMNS (row_index FOR ORDINALITY, id VARCHAR(500) CHARACTER SET ascii PATH '$')"
+)
+"""The key's own characters are at least these, so it is looked up and not converted."""
+_PICKED: Final = func.json_table(
+    bindparam("ids", type_=Text()), literal_column(_ROWS)
+).table_valued(column("row_index", BigInteger), column("id", Text), name="picked")
+"""``:ids``, a list in JSON, as rows that count from 1."""
 _ESTIMATE: Final = text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
@@ -88,13 +98,12 @@ class MysqlDialect(Dialect):
         rows = _fitting(picked, request.max_bytes)
         if not rows:
             return None
-        ids = [row.Id for row in rows]
-        table, kept = legacy.table, ledger.timeout
+        ids = {"ids": _as_json(legacy, [row.Id for row in rows])}
         values = self.copying(legacy, request, batch_id)
         copied = connection.execute(
-            insert(kept).from_select(list(values), self.copied(legacy, values)), {"ids": ids}
+            insert(ledger.timeout).from_select(list(values), self.copied(legacy, values)), ids
         )
-        removed = connection.execute(delete(table).where(table.c.Id.in_(ids)))
+        removed = connection.execute(self.removing(connection, legacy), ids)
         if not copied.rowcount == removed.rowcount == len(rows):
             raise StoreError(
                 f"{legacy.source}: {len(rows)} rows were picked, {copied.rowcount} copied and "
@@ -136,32 +145,44 @@ class MysqlDialect(Dialect):
         """Return the ledger's columns, and what is copied into them."""
         row = legacy.table.c
         return ledger_values(legacy, request, batch_id, row) | {
-            "row_index": literal_column("picked.row_index", BigInteger),
+            "row_index": _PICKED.c.row_index - 1,
             "content_hash": self.content_hash(row.Headers, row.State),
         }
 
     def copied(self, legacy: LegacyTable, values: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
         """Return *values* of the rows called ``:ids``, each with its place among them."""
-        row = legacy.table.c
-        place = func.row_number().over(order_by=(row.Time, row.Id)) - 1
-        picked = (
-            select(row.Id.label("id"), place.label("row_index"))
-            .where(row.Id.in_(bindparam("ids", expanding=True)))
-            .subquery("picked")
-        )
         return (
             select(*values.values())
-            .select_from(picked.join(legacy.table, row.Id == picked.c.id))
-            # the few rows first, then each by its key, whatever statistics say
+            .select_from(
+                _PICKED.join(legacy.table, legacy.table.c.Id == literal_column(_key(legacy)))
+            )
+            # the few ids first, then each row by its key, whatever statistics say
             .prefix_with("STRAIGHT_JOIN", dialect=_NAME)
         )
+
+    def removing(self, connection: Connection, legacy: LegacyTable) -> TextClause:
+        """Return what removes the rows called ``:ids``, each by its key.
+
+        A small table would otherwise be read as a whole, and wait for the rows of another claim,
+        which may be waiting for ours; a DELETE takes no hints.
+        """
+        preparer, key = connection.dialect.identifier_preparer, legacy.table.c.Id.name
+        table, column = preparer.format_table(legacy.table), preparer.quote(key)
+        join = f"STRAIGHT_JOIN {table} ON {table}.{column} = {_key(legacy)}"
+        plain = f"DELETE {table} FROM json_table(__ids, {_ROWS}) AS picked {join}"
+        return text(plain.replace("%%", "%").replace(":", r"\:").replace("__ids", ":ids"))
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Look, waiting for whoever is just removing one of them, and insert the others."""
         key = table.c.Id
-        looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
+        looking = (
+            select(key)
+            .where(key.in_([row["Id"] for row in rows]))
+            .with_for_update()
+            .with_hint(table, "FORCE INDEX (PRIMARY)", _NAME)
+        )
         there = {found.casefold() for found in connection.scalars(looking)}
         absent = {row["Id"]: row for row in rows if row["Id"].casefold() not in there}
         values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
@@ -261,13 +282,25 @@ class MysqlDialect(Dialect):
         return {"mysql_default_charset": "ascii", "mysql_engine": "InnoDB"}
 
 
+def _as_json(legacy: LegacyTable, ids: Sequence[str]) -> str:
+    """Return *ids* as ``_PICKED`` takes them: text, or the hex digits of bytes."""
+    if not isinstance(legacy.table.c.Id.type, GuidBytes):
+        return json.dumps(ids)
+    return json.dumps([(guid_bytes(each) or b"").hex() for each in ids])
+
+
+def _key(legacy: LegacyTable) -> str:
+    """Return an id of ``_PICKED`` as the table's key has it."""
+    return "unhex(picked.id)" if isinstance(legacy.table.c.Id.type, GuidBytes) else "picked.id"
+
+
 def _index_by_time(connection: Connection, legacy: LegacyTable) -> str | None:
     """Return the index in whose order rows are due; None: the table has none (any more)."""
     order = ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
     names = [legacy.table.c[key].name.casefold() for key in order]
     columns = dict[str, list[str]]()
-    for index, column in connection.execute(_INDEXES, {"name": legacy.table.name}):
-        columns.setdefault(index, []).append(str(column).casefold())
+    for index, name in connection.execute(_INDEXES, {"name": legacy.table.name}):
+        columns.setdefault(index, []).append(str(name).casefold())
     fitting = (index for index, found in columns.items() if found[: len(names)] == names)
     return next(fitting, None)
 

@@ -1,0 +1,349 @@
+"""The vendor's own types, and others who use the same table, on a real MariaDB server.
+
+The server's time zone is +05:45 (``dev.mariadb``): what does not pin its session shows at once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from dev.servers import MariadbServer, new_mariadb_server
+from migrator.database import mysql
+from migrator.database.engine import PATIENCE, open_engine, reading, writing
+from migrator.database.failures import translating
+from migrator.domain.timeouts import Lane, TimeoutId
+from migrator.errors import LedgerError, StoreError, StoreUnavailable
+from migrator.ledger.grants import GrantedTable, grants
+from migrator.ports import NewTimeout, StoreEndpoint
+from migrator.stores.dialects.mysql import MysqlDialect
+from migrator.stores.fencing import hold_lease
+from migrator.stores.pulse import SqlPulse
+from migrator.stores.seeding import Invention, create_table, insert_rows, invent
+from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
+
+SCRIPT = """
+CREATE TABLE "Sales_Orders_TimeoutData" (
+    "Id" varchar(38) NOT NULL, "Destination" nvarchar(200), "SagaId" varchar(38),
+    "State" longblob, "Time" datetime, "Headers" json NOT NULL,
+    "PersistenceVersion" varchar(23) NOT NULL, PRIMARY KEY ("Id"),
+    INDEX "Index_SagaId" ("SagaId"), INDEX "Index_Time" ("Time")
+) DEFAULT CHARSET=ascii
+"""
+"""As the vendor's script makes it (reference 1.2)."""
+
+
+@pytest.fixture
+def site(mariadb_database: str) -> Iterator[Site]:
+    """A MariaDB database with a ledger."""
+    engine = open_engine(mariadb_database)
+    yield Site(engine=engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def endpoint(site: Site) -> StoreEndpoint:
+    """An endpoint whose table is the vendor's, to the letter."""
+    site.execute(SCRIPT)
+    return site.store.find("Sales.Orders")
+
+
+def insert(site: Site, *rows: tuple[int, str]) -> None:
+    """Write rows with a number and a due time, otherwise alike."""
+    headers = json.dumps({"NServiceBus.MessageId": "ä€😀"}, indent=2)
+    for number, due in rows:
+        site.execute(
+            f"INSERT INTO {site.quoted()} VALUES (:id, 'Billing', :saga, 'x', :due, :headers, '6')",
+            id=timeout_id(number),
+            saga=timeout_id(0),
+            due=due,
+            headers=headers,
+        )
+
+
+def stored(site: Site) -> list[Any]:
+    """Return the table as it is, by id."""
+    with reading(site.engine) as connection:
+        query = text(f'SELECT *, hex("State") FROM {site.quoted()} ORDER BY "Id"')
+        return [tuple(row) for row in connection.execute(query)]
+
+
+# ── the vendor's types ──────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_claimed_and_released_is_the_same_row(site: Site, endpoint: StoreEndpoint) -> None:
+    """Every column, the JSON and its Unicode too; and the ledger has the due time in UTC."""
+    insert(site, (1, "2026-03-01 13:00:00"), (2, "2026-03-01 14:00:00"))
+    before, lease = stored(site), site.lease()
+    claim = site.claim(endpoint, lease)
+    assert stored(site) == []
+    first, second = site.batches.rows(claim.batch)
+    assert first.due_at == datetime(2026, 3, 1, 13, tzinfo=UTC)
+    assert json.loads(str(second.headers_text)) == {"NServiceBus.MessageId": "ä€😀"}
+    assert site.claims.release(claim.batch, lease) == 2
+    assert stored(site) == before
+
+
+def test_no_row_is_lost_or_taken_twice_at_the_edge_of_a_second(
+    site: Site, endpoint: StoreEndpoint
+) -> None:
+    """The column has whole seconds, what it is compared with has not."""
+    insert(site, *((number, f"2026-03-01 12:00:0{number % 3}") for number in range(9)))
+    lease = site.lease()
+    ends = [timedelta(seconds=s) for s in (-0.5, 0, 0.4, 1.0, 1.999999, 2)]
+    found, taken = [0], list[str]()
+    for start, end in zip([timedelta(seconds=-2), *ends], ends, strict=False):
+        for claim in site.claim_all(
+            endpoint, lease, max_rows=2, due_after=NOW + start, due_until=NOW + end
+        ):
+            taken += site.ids(claim)
+        found.append(len(taken))
+    assert found == [0, 0, 3, 3, 6, 6, 9]
+    assert sorted(taken) == [timeout_id(number) for number in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "kept"), [(0, "00:00:00"), (1, "00:00:01"), (500_000, "00:00:01")]
+)
+def test_a_new_timeout_is_never_due_sooner_than_it_says(
+    site: Site, endpoint: StoreEndpoint, microsecond: int, kept: str
+) -> None:
+    """MariaDB would cut the fraction off; who looks only at the column would send it early."""
+    due_at = datetime(2026, 3, 2, microsecond=microsecond, tzinfo=UTC)
+    new = NewTimeout(
+        id=TimeoutId(timeout_id(1)),
+        destination="Billing",
+        saga_id=timeout_id(0),
+        body=b"",
+        due_at=due_at,
+        headers_text="{}",
+    )
+    lease = site.lease()
+    assert site.intake.apply(endpoint, [new], lease).stored == 1
+    assert site.intake.apply(endpoint, [new], lease).known == 1
+    assert str(stored(site)[0][4]) == f"2026-03-02 {kept}"
+
+
+def test_a_zero_date_is_no_time(site: Site, endpoint: StoreEndpoint) -> None:
+    """Old tables may have some; nobody ever sends them, and nothing breaks."""
+    with writing(site.engine) as connection:
+        connection.exec_driver_sql("SET sql_mode = 'ANSI_QUOTES'")
+        connection.exec_driver_sql(
+            f"INSERT INTO {site.quoted()} VALUES ('a', NULL, NULL, NULL, 0, '{{}}', '6')"
+        )
+    (rows,) = site.store.survey(endpoint)
+    assert [row.due_at for row in rows] == [None]
+    assert site.claims.claim(site.request(endpoint, site.lease())) is None
+
+
+def test_held_destinations_are_told_apart_by_letter_case(
+    site: Site, endpoint: StoreEndpoint
+) -> None:
+    """The column's collation says they are the same queue; the broker says they are not."""
+    insert(site, (1, "2026-03-01 13:00:00"), (2, "2026-03-01 13:00:00"))
+    site.execute(f"UPDATE {site.quoted()} SET \"Destination\" = 'BILLING' LIMIT 1")
+    claim = site.claim(endpoint, site.lease(), not_for=("Billing",))
+    assert [row.destination for row in site.batches.rows(claim.batch)] == ["BILLING"]
+
+
+def test_a_table_without_transactions_is_refused(site: Site, endpoint: StoreEndpoint) -> None:
+    """A crash between copying and removing would double its rows."""
+    site.execute(f"ALTER TABLE {site.quoted()} ENGINE=MyISAM")
+    with pytest.raises(StoreError, match=r"MyISAM.*ENGINE=InnoDB"):
+        site.store.trial_claim(endpoint)
+    site.execute(f"ALTER TABLE {site.quoted()} ENGINE=InnoDB")
+    site.store.trial_claim(endpoint)
+
+
+def test_a_table_has_one_source_where_the_server_folds_names() -> None:
+    """On Windows they are kept in lower case; a row must not be claimable under two names."""
+    with new_mariadb_server(settings={"lower_case_table_names": "1"}) as server:
+        engine = open_engine(server.url(server.create_database()))
+        site = Site(engine=engine)
+        create_table(engine, site.source)
+        (discovered,) = site.store.endpoints()
+        named = site.store.find("Sales.Orders")
+        assert discovered.source == named.source == "sales_orders_timeoutdata"
+        assert discovered.name == "sales_orders"
+        engine.dispose()
+
+
+# ── others at the same table ────────────────────────────────────────────────────────────────────
+
+
+def test_two_claimers_share_no_row_and_together_take_all(site: Site) -> None:
+    """Two lanes at once, renewed all the time; nothing twice, nothing left, nobody gives up."""
+    endpoint = site.create(hours(300))
+    run, is_over, renewed = site.run(endpoint), threading.Event(), list[int]()
+    leases = [site.lease(lane, f"owner {lane}") for lane in (0, 1)]
+
+    def renew() -> None:
+        while not is_over.is_set():
+            for lease in leases:
+                site.leases.renew(lease, LONG, doing="claiming")
+                renewed.append(lease.lane)
+
+    def work(lane: int) -> list[str]:
+        found = list[str]()
+        while claim := site.claims.claim(
+            site.request(endpoint, leases[lane], run=run, max_rows=7, due_until=NOW + LONG * 9999)
+        ):
+            found += site.ids(claim)
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        keeper = pool.submit(renew)
+        try:
+            first, second = pool.map(work, (0, 1))
+        finally:
+            is_over.set()
+        keeper.result()
+    assert sorted(first + second) == [timeout_id(n) for n in range(300)]
+    assert first
+    assert second
+    assert renewed
+    assert site.legacy_rows() == []
+
+
+def test_claim_skips_rows_a_timeout_manager_is_deleting(site: Site) -> None:
+    """A row locked by a running delete is left to it, without waiting."""
+    endpoint, lease = site.create(hours(3)), site.lease()
+    with writing(site.engine) as manager:
+        locked(manager, site.quoted(), timeout_id(0))
+        claim = site.claim(endpoint, lease)
+    assert site.ids(claim) == [timeout_id(1), timeout_id(2)]
+
+
+def test_taking_a_lane_over_waits_for_a_claim_under_way(site: Site) -> None:
+    """Whoever is just claiming keeps the lane until that is committed."""
+    lease = site.lease(0, "me")
+    site.execute("UPDATE migrator_lease SET until = '2000-01-01'")
+    with ThreadPoolExecutor(1) as pool:
+        with writing(site.engine) as claiming:
+            hold_lease(claiming, site.tables, lease)
+            taking = pool.submit(site.leases.acquire, Lane(0), "other", LONG)
+            time.sleep(0.3)
+            assert not taking.done()
+        found = taking.result(timeout=20)
+    assert found is not None
+    assert found.token == lease.token + 1
+
+
+@pytest.mark.parametrize("not_for", [(), ("Shipping", "Returns")])
+def test_claims_walk_the_index_on_time(
+    site: Site, endpoint: StoreEndpoint, not_for: tuple[str, ...]
+) -> None:
+    """Without statistics and over a whole table: reading it all would lock it all."""
+    what = Invention(
+        endpoint="Sales.Orders",
+        count=500,
+        due_from=NOW,
+        due_until=NOW + timedelta(days=9),
+        destinations=["Billing"],
+        body_bytes=20,
+    )
+    insert_rows(site.engine, site.source, invent(what))
+    request = site.request(endpoint, site.lease(), max_rows=400, not_for=not_for)
+    query = MysqlDialect().picking(
+        site.store.legacy_table(site.source), site.tables, request, "Index_Time"
+    )
+    plain = query.compile(site.engine, compile_kwargs={"literal_binds": True})
+    with reading(site.engine) as connection:
+        rows = connection.exec_driver_sql(f"EXPLAIN {plain}").mappings().all()
+    assert rows[0]["key"] == "Index_Time"
+    assert "filesort" not in rows[0]["Extra"]
+    assert rows[1]["key"] == "migrator_timeout_open"
+
+
+# ── patience ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
+    """The pulse gives up after a second, and tells so; afterwards sessions wait as before."""
+    site.create(hours(1))
+    with site.engine.connect() as other:
+        other.exec_driver_sql(f"LOCK TABLES {site.quoted()} WRITE")
+        asked = SqlPulse(site.engine, site.store).answer_s(
+            site.source, patience=timedelta(seconds=1)
+        )
+        other.exec_driver_sql("UNLOCK TABLES")
+    assert 1 <= asked < 4
+    with reading(site.engine) as connection:
+        waits = connection.scalar(text("SELECT @@lock_wait_timeout"))
+    assert waits == PATIENCE.lock.total_seconds()
+
+
+def test_a_transaction_in_which_nothing_happens_is_ended(site: Site) -> None:
+    """A stopped process must not keep its locks."""
+    lease = site.lease(0, "me")
+    short = mysql.Patience(
+        lock=timedelta(seconds=1), statement=timedelta(seconds=1), idle=timedelta(seconds=1)
+    )
+    with site.engine.connect() as stopped:
+        mysql.for_now(stopped, short)
+        hold_lease(stopped, site.tables, lease)
+        time.sleep(2.5)
+        site.leases.surrender(lease)  # waits for nobody any more
+        with pytest.raises(StoreUnavailable), translating(StoreError, doing="going on"):
+            stopped.execute(text("SELECT 1"))
+
+
+def test_a_server_that_is_away_is_unavailable_and_comes_back(
+    mariadb_server: MariadbServer, mariadb_database: str
+) -> None:
+    """Sessions of the pool that died with it are replaced; no password is told."""
+    engine = open_engine(mariadb_database.replace("root@", "root:hunter2@"))
+    with pytest.raises(LedgerError, match="denied") as caught:
+        Site(engine=engine)
+    assert "hunter2" not in str(caught.value)
+    engine.dispose()
+    site = Site(engine=open_engine(mariadb_database))
+    request = site.request(site.create(hours(2)), site.lease())
+    mariadb_server.kill()
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            site.claims.claim(request)
+    finally:
+        mariadb_server.start()
+    claim = site.claims.claim(request)
+    assert claim is not None
+    assert claim.batch.size == 2
+    site.engine.dispose()
+
+
+# ── rights ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_printed_grants_are_enough(site: Site, mariadb_server: MariadbServer) -> None:
+    """A user with them claims, gives back and stores; without them, the missing one is named."""
+    endpoint = site.create(hours(3))
+    user = f"user-{timeout_id(7)[-6:]}"
+    database = str(site.engine.url.database)
+    mariadb_server.sql(f"CREATE OR REPLACE USER `{user}`")
+    legacy = site.store.legacy_table(site.source)
+    table = GrantedTable(schema="", name=site.source, lock_column=legacy.lock_column)
+    statements = grants(site.tables.names, user, [table])
+    url = site.engine.url.set(username=user)
+    mariadb_server.sql(statements.replace("DELETE, UPDATE (", "UPDATE ("), database)
+    limited = Site(engine=open_engine(url))
+    with pytest.raises(StoreError, match="DELETE command denied"):
+        limited.store.trial_claim(endpoint)
+    mariadb_server.sql(statements, database)
+    limited.store.trial_claim(endpoint)
+    lease = limited.lease()
+    claim = limited.claim(endpoint, lease)
+    assert limited.claims.give_back(claim.batch, [0], lease).size == 2
+    assert limited.claims.release(claim.batch, lease) == 2
+    limited.books.progress()
+    limited.upkeep.purge(before=NOW + timedelta(days=9999))
+    limited.leases.surrender(lease)
+    limited.engine.dispose()
+    assert len(site.legacy_rows()) == 3
