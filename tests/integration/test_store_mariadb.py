@@ -168,7 +168,7 @@ def test_a_table_has_one_source_where_the_server_folds_names() -> None:
     with new_mariadb_server(settings={"lower_case_table_names": "1"}) as server:
         engine = open_engine(server.url(server.create_database()))
         site = Site(engine=engine)
-        create_table(engine, site.source)
+        create_table(engine, site.store.blank(site.source))
         (discovered,) = site.store.endpoints()
         named = site.store.find("Sales.Orders")
         assert discovered.source == named.source == "sales_orders_timeoutdata"
@@ -250,7 +250,7 @@ def test_claims_walk_the_index_on_time(
         destinations=["Billing"],
         body_bytes=20,
     )
-    insert_rows(site.engine, site.source, invent(what))
+    insert_rows(site.engine, site.store.blank(site.source), invent(what))
     request = site.request(endpoint, site.lease(), max_rows=400, not_for=not_for)
     query = MysqlDialect().picking(
         site.store.legacy_table(site.source), site.tables, request, "Index_Time"
