@@ -9,6 +9,7 @@ import pytest
 
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
+from tests.e2e.mariadb_rig import MariadbRig
 from tests.e2e.rig import Rig
 
 
@@ -17,6 +18,18 @@ def rig(database: str, vhost: Any) -> Iterator[Rig]:
     """A store and a broker of this test's own; programs it leaves running are killed."""
     rig = Rig(
         database_url=database,
+        broker_url=vhost.amqp_url,
+        management_url=vhost.node.management_url,
+    )
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def mariadb_rig(mariadb_database: str, vhost: Any) -> Iterator[Rig]:
+    """The same with a store in MariaDB."""
+    rig = MariadbRig(
+        database_url=mariadb_database,
         broker_url=vhost.amqp_url,
         management_url=vhost.node.management_url,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Final
 
 import pytest
@@ -32,18 +33,29 @@ SHORT_FORM: Final = {"staged.publishing", "staged.committing", "staged.nacked", 
 KILLED: Final = -9
 
 
-def steps() -> list[object]:
+def steps(short_form: Collection[str]) -> list[object]:
     """Return every mode and step; those outside the short form run with --full only."""
     return [
-        pytest.param(mode, name, id=name, marks=[] if name in SHORT_FORM else [pytest.mark.slow])
+        pytest.param(mode, name, id=name, marks=[] if name in short_form else [pytest.mark.slow])
         for mode, names in (("staged", STAGED), ("direct", DIRECT))
         for name in names
     ]
 
 
-@pytest.mark.parametrize(("mode", "name"), steps())
+@pytest.mark.parametrize(("mode", "name"), steps(SHORT_FORM))
 def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
     """Killed at a named step and restarted with other knobs: nothing lost, nothing doubtful."""
+    kill_at_step(rig, mode, name)
+
+
+@pytest.mark.parametrize(("mode", "name"), steps({"staged.committing"}))
+def test_kill_at_step_on_mariadb(mariadb_rig: Rig, mode: str, name: str) -> None:
+    """The same, where a claim is three statements and commits are the server's own."""
+    kill_at_step(mariadb_rig, mode, name)
+
+
+def kill_at_step(rig: Rig, mode: str, name: str) -> None:
+    """Kill the program at a step, let it go on, and account for all."""
     rig.prepare()
     rows = [row() for _ in range(5 * BATCH)]
     rig.insert(rows)
@@ -62,12 +74,25 @@ def test_kill_at_step(rig: Rig, mode: str, name: str) -> None:
     assert set(rig.batch_states()) == {"handed_over"}
 
 
+MANY: Final = pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+
+
 @pytest.mark.parametrize("mode", ["staged", "direct"])
-@pytest.mark.parametrize(
-    "kills", [3, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
-)
+@pytest.mark.parametrize("kills", [3, MANY])
 def test_kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
     """Killed again and again at random moments: lost 0, staged doubles 0."""
+    kill_at_random_moments(rig, mode, kills)
+
+
+@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
+@pytest.mark.parametrize("kills", [3, MANY])
+def test_kill_at_random_moments_on_mariadb(mariadb_rig: Rig, mode: str, kills: int) -> None:
+    """The same with claims from MariaDB."""
+    kill_at_random_moments(mariadb_rig, mode, kills)
+
+
+def kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
+    """Kill the program, again and again, let it come to its end, and account for all."""
     rig.prepare()
     rows = [row() for _ in range(kills * 5000)]
     rig.insert(rows)
