@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from migrator.database.types import BYTES, LONG_TEXT, UtcDateTime, key_text
+from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
 
 revision = "0001"
 down_revision = None
@@ -15,7 +15,19 @@ depends_on = None
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _OPEN = sa.text("state IS NULL OR state IN ('quarantined', 'dispatched')")
 _STORE_ID_CHARS = 500
+_OPEN_KEY = ["source", "store_id"]
+_OPEN_KEYS = {
+    "mysql": ["source", "open_store_id"],
+    "mssql": ["source", "open_store_id"],
+    "oracle": ["open_store_id", "open_source"],
+}
 _HAS_STATE = sa.text("state IS NOT NULL")
+_CREATE_VIEW = {
+    "mysql": "CREATE OR REPLACE SQL SECURITY INVOKER VIEW",
+    "oracle": "CREATE OR REPLACE VIEW",
+}
+_WHOLE = {"mysql": "signed", "oracle": "number(19)"}
+_BYTES_OF_BODY = {"mssql": "datalength(t.body)", "oracle": "dbms_lob.getlength(t.body)"}
 _BATCH_TIMES = (
     "claimed_at",
     "staging_at",
@@ -41,6 +53,11 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Refuse: the ledger is the only memory of what was handed over."""
     raise NotImplementedError("the ledger is never downgraded; restore a backup instead")
+
+
+def _id() -> sa.Column[Any]:
+    counting = [sa.Identity()] if _dialect() == "oracle" else []
+    return sa.Column("id", _ID, *counting, primary_key=True)
 
 
 def _text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
@@ -77,7 +94,7 @@ def _create_ledger_and_run() -> None:
     )
     _create(
         "run",
-        sa.Column("id", _ID, primary_key=True),
+        _id(),
         _key("endpoint"),
         _key("source"),
         _text("options"),
@@ -93,7 +110,7 @@ def _create_batch() -> None:
     run = ".".join(filter(None, (names.schema, names.table("run"), "id")))
     _create(
         "batch",
-        sa.Column("id", _ID, primary_key=True),
+        _id(),
         sa.Column("run_id", _ID, sa.ForeignKey(run), nullable=False),
         _key("endpoint"),
         _key("source"),
@@ -116,40 +133,52 @@ def _create_batch() -> None:
 def _create_timeout() -> None:
     _create(
         "timeout",
-        sa.Column("id", _ID, primary_key=True),
+        _id(),
         _key("source"),
         _key("endpoint"),
         sa.Column("store_id", key_text(_STORE_ID_CHARS), nullable=False),
         sa.Column("batch_id", _ID, nullable=False),
         sa.Column("row_index", sa.Integer, nullable=False),
-        _text("destination", nullable=True),
-        _text("saga_id", nullable=True),
+        sa.Column("destination", LINE, nullable=True),
+        sa.Column("saga_id", LINE, nullable=True),
         _time("due", nullable=False),
         sa.Column("body", BYTES, nullable=True),
         _text("headers", nullable=True),
-        _text("persistence_version", nullable=True),
+        sa.Column("persistence_version", LINE, nullable=True),
         _key("content_hash"),
         _key("state", nullable=True),
         _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
-        *([_open_store_id()] if _is_mysql() else ()),
+        *_open_columns(),
     )
-    key = "open_store_id" if _is_mysql() else "store_id"
     where = {"postgresql_where": _OPEN, "sqlite_where": _OPEN}
-    _index("timeout", "timeout_open", ["source", key], unique=True, **where)
+    _index("timeout", "timeout_open", _OPEN_KEYS.get(_dialect(), _OPEN_KEY), unique=True, **where)
     _index("timeout", "timeout_batch", ["batch_id", "row_index"])
-    where = {"postgresql_where": _HAS_STATE, "sqlite_where": _HAS_STATE}
+    where = {"postgresql_where": _HAS_STATE, "sqlite_where": _HAS_STATE, "mssql_where": _HAS_STATE}
     _index("timeout", "timeout_state", ["state", "id"], **where)
 
 
-def _open_store_id() -> sa.Column[Any]:
-    """Return what stands in for an index over open rows: a unique one leaves NULL out."""
-    open_only = sa.Computed(f"case when {_OPEN} then store_id end", persisted=True)
-    return sa.Column("open_store_id", key_text(_STORE_ID_CHARS), open_only)
+def _open_columns() -> list[sa.Column[Any]]:
+    """Return what stands in for an index over open rows.
+
+    A unique index leaves NULL out on MySQL, and keys that are NULL all through on Oracle; on SQL
+    Server, a row that is not open counts by its own id.
+    """
+    dialect = _dialect()
+    if dialect not in _OPEN_KEYS:
+        return []
+    others = "else N'#' + cast(id as nvarchar(20)) " if dialect == "mssql" else ""
+    of_id = f"case when {_OPEN} then store_id {others}end"
+    computed = sa.Computed(of_id, persisted=dialect != "oracle")
+    found = [sa.Column("open_store_id", key_text(_STORE_ID_CHARS), computed)]
+    if dialect == "oracle":
+        computed = sa.Computed(f"case when {_OPEN} then source end", persisted=False)
+        found.append(sa.Column("open_source", key_text(), computed))
+    return found
 
 
-def _is_mysql() -> bool:
-    return op.get_context().dialect.name == "mysql"
+def _dialect() -> str:
+    return op.get_context().dialect.name
 
 
 def _create_lease_and_event() -> None:
@@ -164,7 +193,7 @@ def _create_lease_and_event() -> None:
     )
     _create(
         "event",
-        sa.Column("id", _ID, primary_key=True),
+        _id(),
         _time("at", nullable=False),
         _key("kind"),
         sa.Column("batch_id", _ID, nullable=True),
@@ -177,7 +206,7 @@ def _create_lease_and_event() -> None:
 
 def _create_views() -> None:
     # there, whoever asks a view needs rights on the tables, and no user may go who has made it
-    create = "CREATE OR REPLACE SQL SECURITY INVOKER VIEW" if _is_mysql() else "CREATE VIEW"
+    create = _CREATE_VIEW.get(_dialect(), "CREATE VIEW")
     for view, query in (("timeout_status", _TIMEOUT_STATUS), ("progress", _PROGRESS)):
         op.execute(_with_names(f"{create} {{{view}}} AS {query}"))
 
@@ -189,21 +218,26 @@ def _with_names(statement: str) -> str:
     nouns = ("batch", "timeout", "timeout_status", "progress")
     schema = f"{quote(names.schema)}." if names.schema else ""
     found = {noun: schema + quote(names.table(noun)) for noun in nouns}
-    whole = "signed" if _is_mysql() else "bigint"
-    return statement.format(**found, rows=preparer.quote_identifier("rows"), whole=whole)
+    return statement.format(
+        **found,
+        rows=preparer.quote_identifier("rows"),
+        whole=_WHOLE.get(_dialect(), "bigint"),
+        body_bytes=_BYTES_OF_BODY.get(_dialect(), "length(t.body)"),
+        **{name: quote(name) for name in ("mode", "size")},  # words of Oracle's
+    )
 
 
 _TIMEOUT_STATUS = """
 SELECT t.id, t.source, t.endpoint, t.store_id, coalesce(t.state, b.state) AS state, t.destination,
-       t.saga_id, t.due, coalesce(length(t.body), 0) AS body_bytes, t.content_hash, t.reason,
-       t.reason_detail, b.id AS batch_id, t.row_index, b.run_id, b.lane, b.mode, b.attempt,
+       t.saga_id, t.due, coalesce({body_bytes}, 0) AS body_bytes, t.content_hash, t.reason,
+       t.reason_detail, b.id AS batch_id, t.row_index, b.run_id, b.lane, b.{mode}, b.attempt,
        b.state AS batch_state, b.claimed_at, b.handed_over_at
 FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
 """
 _PROGRESS = """
 SELECT endpoint, state, CAST(sum(n) AS {whole}) AS {rows}
 FROM (
-    SELECT endpoint, state, sum(size) AS n FROM {batch} GROUP BY endpoint, state
+    SELECT endpoint, state, sum({size}) AS n FROM {batch} GROUP BY endpoint, state
     UNION ALL
     SELECT b.endpoint, b.state, -count(*) FROM {timeout} t JOIN {batch} b ON b.id = t.batch_id
     WHERE t.state IS NOT NULL AND t.state <> b.state GROUP BY b.endpoint, b.state

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from migrator.database.types import LONG_TEXT, UtcDateTime
+from migrator.database.types import LINE, LONG_TEXT, UtcDateTime
 
 revision = "0004"
 down_revision = "0003"
@@ -21,7 +21,8 @@ def upgrade() -> None:
         column = sa.Column(name, UtcDateTime(), nullable=True)
         op.add_column(names.table("batch"), column, schema=schema)
     for name in ("store_version", "store_extra", "going_back"):
-        column = sa.Column(name, LONG_TEXT, nullable=True)
+        kind = LINE if name == "going_back" else LONG_TEXT
+        column = sa.Column(name, kind, nullable=True)
         op.add_column(names.table("timeout"), column, schema=schema)
 
 

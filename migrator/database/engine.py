@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from migrator.database import mysql
+from migrator.database import mssql, mysql, oracle
 from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
 from migrator.domain.timeouts import content_hash
 from migrator.errors import ConfigError
@@ -65,12 +65,12 @@ def open_engine(url: str | URL) -> Engine:
         ConfigError: It is no database URL, or none for a database and driver we have.
     """
     try:
-        return _engine(mysql.with_driver(make_url(url)))
+        return _engine(_with_driver(make_url(url)))
     except (ArgumentError, NoSuchModuleError) as exc:
         raise ConfigError(f"store.url is no database URL; write {_EXAMPLE}") from exc
     except ImportError as exc:
         raise ConfigError(
-            f"store.url wants the driver {exc.name}, which is not here; write {_EXAMPLE}"
+            f"store.url wants the driver {exc.name or exc}, which is not here; write {_EXAMPLE}"
         ) from exc
 
 
@@ -86,6 +86,10 @@ def _engine(parsed: URL) -> Engine:
     if parsed.get_backend_name() == "mysql":
         arguments = mysql.connect_arguments(parsed, CONNECT_TIMEOUT_S)
         options = {"isolation_level": mysql.ISOLATION}
+    if parsed.get_backend_name() in _CONNECT_ARGUMENTS:
+        arguments = _CONNECT_ARGUMENTS[parsed.get_backend_name()](
+            parsed, application=APPLICATION_NAME, timeout_s=CONNECT_TIMEOUT_S
+        )
     engine = create_engine(
         parsed, hide_parameters=True, pool_pre_ping=True, connect_args=arguments, **options
     )
@@ -185,9 +189,27 @@ def _prepare_mysql(engine: Engine) -> None:
     mysql.prepare(engine, PATIENCE)
 
 
+def _prepare_mssql(engine: Engine) -> None:
+    mssql.prepare(engine, lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT)
+
+
+def _prepare_oracle(engine: Engine) -> None:
+    oracle.prepare(engine, statement=STATEMENT_TIMEOUT)
+
+
+def _with_driver(url: URL) -> URL:
+    return oracle.with_driver(mssql.with_driver(mysql.with_driver(url)))
+
+
+_CONNECT_ARGUMENTS: Final = {
+    "mssql": mssql.connect_arguments,
+    "oracle": oracle.connect_arguments,
+}
 _PREPARE: Final = {
     "postgresql": _prepare_postgresql,
+    "mssql": _prepare_mssql,
     "mysql": _prepare_mysql,
+    "oracle": _prepare_oracle,
     "sqlite": _prepare_sqlite,
 }
 """By kind of database; what is not here is not in this version."""

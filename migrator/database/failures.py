@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from migrator.database import mssql, oracle
 from migrator.errors import MigratorError, StoreUnavailable
 
 T = TypeVar("T")
@@ -94,6 +95,10 @@ def is_passing(exc: DBAPIError) -> bool:
     code = _mysql_code(exc)  # first: most have the same SQLSTATE
     if code is not None:
         return code in _PASSING_MYSQL
+    if mssql.state_of(exc) is not None:
+        return mssql.is_passing(exc)
+    if oracle.code_of(exc) is not None:
+        return oracle.is_passing(exc)
     state = sqlstate(exc)
     if state is not None:
         return state.startswith(_PASSING_STATES)
@@ -123,5 +128,7 @@ def _primary(exc: DBAPIError) -> str:
     primary = getattr(diagnostics, "message_primary", None)
     if _mysql_code(exc) is not None and exc.orig is not None:
         primary = str(exc.orig.args[1])
+    if mssql.state_of(exc) is not None and exc.orig is not None:
+        primary = mssql.without_rows(str(exc.orig.args[1]))
     text = primary or str(exc.orig)
     return (text.strip().splitlines() or [type(exc.orig).__name__])[0][:300]

@@ -14,7 +14,19 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, case, false, or_, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Table,
+    and_,
+    case,
+    false,
+    literal_column,
+    or_,
+    tuple_,
+)
+from sqlalchemy.sql.elements import False_, True_
 
 S = TypeVar("S", bound=Select[Any])
 
@@ -56,7 +68,10 @@ def first_for_update(query: S, table: Table, *, at_most: int, dialect: str) -> S
 
 def flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
     """Return 1 where *condition* holds, else 0, to be selected or compared."""
-    return case((condition, 1), else_=0)
+    if isinstance(condition, True_ | False_):  # which Oracle cannot tell from a number
+        return literal_column("1" if isinstance(condition, True_) else "0")
+    one: ColumnElement[int] = literal_column("1")
+    return case((condition, one), else_=literal_column("0"))
 
 
 def pair_in(

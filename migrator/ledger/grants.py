@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from sqlalchemy.dialects import oracle
 
 from migrator.errors import LedgerError
 from migrator.ledger.names import LedgerNames, quoted
@@ -37,6 +39,10 @@ def grants(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str
     """
     if names.dialect == "mysql":
         return _grants_on_mysql(names, role, legacy)
+    if names.dialect == "mssql":
+        return _grants_on_mssql(names, role, legacy)
+    if names.dialect == "oracle":
+        return _grants_on_oracle(role, legacy)
     if names.schema is None:
         raise LedgerError("this kind of database has no users; file permissions decide")
     user, schema = quoted(role), quoted(names.schema)
@@ -71,6 +77,37 @@ def _grants_on_mysql(names: LedgerNames, role: str, legacy: Sequence[GrantedTabl
         rights = f"SELECT, INSERT, DELETE, UPDATE ({_backticked(each.lock_column)})"
         lines.append(f"GRANT {rights} ON {_backticked(each.name)} TO {account};")
     return "\n".join(lines) + "\n"
+
+
+def _grants_on_mssql(names: LedgerNames, role: str, legacy: Sequence[GrantedTable]) -> str:
+    """Return GRANTs; locking hints want no more than SELECT."""
+    user, schema = _bracketed(role), names.schema or "dbo"
+    granted = [("SELECT, INSERT, UPDATE, DELETE", schema, names.table(noun)) for noun in _TABLES]
+    granted += [("SELECT", schema, names.table(noun)) for noun in _READ_ONLY]
+    granted += [("SELECT, INSERT, DELETE", t.schema, t.name) for t in dict.fromkeys(legacy)]
+    lines = [
+        f"GRANT {rights} ON {_bracketed(within)}.{_bracketed(name)} TO {user};"
+        for rights, within, name in granted
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _grants_on_oracle(role: str, legacy: Sequence[GrantedTable]) -> str:
+    """Return GRANTs for a user that owns the ledger; its own tables want none."""
+    spelled: Any = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
+    user = quoted(spelled.denormalize_name(role))
+    lines = [f"GRANT CREATE SESSION TO {user};"]
+    for each in dict.fromkeys(legacy):
+        if each.schema:
+            parts = (each.schema, each.name)
+            table = ".".join(quoted(spelled.denormalize_name(part)) for part in parts)
+            lines.append(f"GRANT SELECT, INSERT, DELETE ON {table} TO {user};")
+    return "\n".join(lines) + "\n"
+
+
+def _bracketed(name: str) -> str:
+    """Return a name of SQL Server; sqlcmd takes double quotes for text unless told otherwise."""
+    return "[" + name.replace("]", "]]") + "]"
 
 
 def _backticked(name: str) -> str:

@@ -21,7 +21,17 @@ from migrator.ledger.tables import LedgerTables
 
 _ID_CHARS: Final = 12
 _UNKNOWN: Final = "-"
-_WITH_CLUSTER: Final = ("postgresql", "mysql")
+_WITH_CLUSTER: Final = ("postgresql", "mysql", "oracle")
+_MSSQL_DATABASE: Final = text(
+    # in an availability group, the server changes and the database is the same
+    "SELECT coalesce(CAST(group_database_id AS nvarchar(36)), "
+    "CAST(SERVERPROPERTY('ServerName') AS nvarchar(128))), name "
+    "FROM sys.databases WHERE database_id = DB_ID()"
+)
+_ORACLE_SCHEMA: Final = text(
+    "SELECT SYS_CONTEXT('USERENV', 'DB_NAME') || '.' || SYS_CONTEXT('USERENV', 'CON_NAME') "
+    "|| '.' || SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual"
+)
 _REMEDY: Final = (
     "its queues may belong to a daemon that still works on the original; if this database shall "
     "be migrated on its own, run `migrator db adopt`"
@@ -95,6 +105,11 @@ def identity_of(connection: Connection) -> str:
     if connection.dialect.name == "mysql":
         database = connection.scalar(text("SELECT database()"))
         return f"mysql:{_mysql_server(connection)}:{database}"
+    if connection.dialect.name == "mssql":
+        server, database = connection.execute(_MSSQL_DATABASE).one()
+        return f"mssql:{server}:{database}"
+    if connection.dialect.name == "oracle":
+        return f"oracle:{_oracle_id(connection)}:{connection.scalar(_ORACLE_SCHEMA)}"
     oid = connection.scalar(text("SELECT oid FROM pg_database WHERE datname = current_database()"))
     return f"postgresql:{_system_identifier(connection)}:{oid}"
 
@@ -113,6 +128,14 @@ def _mysql_server(connection: Connection) -> str:
         for name, value in connection.execute(text(f"SHOW GLOBAL VARIABLES LIKE '{each}'"))
     }
     return next((known[name] for name in names if known.get(name)), _UNKNOWN)
+
+
+def _oracle_id(connection: Connection) -> str:
+    """Return the database's id, which a copy made by RMAN does not share, if we may read it."""
+    try:
+        return str(connection.scalar(text("SELECT dbid FROM v$database")))
+    except DBAPIError:
+        return _UNKNOWN
 
 
 def _system_identifier(connection: Connection) -> str:

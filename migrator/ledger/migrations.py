@@ -18,7 +18,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.schema import CreateSchema
 
-from migrator.database import mysql
+from migrator.database import mssql, mysql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import LedgerError, StoreUnavailable
@@ -34,7 +34,9 @@ _UPGRADE_LOCK_TIMEOUT_S: Final = 60
 _UPGRADE_PATIENCE: Final = mysql.Patience(
     lock=timedelta(minutes=1), statement=timedelta(hours=1), idle=timedelta(minutes=5)
 )
-DIALECTS: Final = ("postgresql", repeatable.RepeatableMySQLImpl.__dialect__, "sqlite")
+_GRANTED: Final = (0, 1)
+"""What sp_getapplock returns: at once, or after others let go."""
+DIALECTS: Final = ("postgresql", *repeatable.DIALECTS, "mssql", "sqlite")
 """Kinds of database the ledger can be in."""
 
 
@@ -47,7 +49,7 @@ def upgrade(engine: Engine, tables: LedgerTables) -> None:
     doing = "upgrading the ledger"
     with translating(LedgerError, doing=doing), writing(engine) as connection, _locked(connection):
         if tables.names.schema is not None:
-            connection.execute(CreateSchema(tables.names.schema, if_not_exists=True))
+            _create_schema(connection, tables.names.schema)
         command.upgrade(_config(tables, connection=connection), "head")
         enter_identity(connection, tables)
 
@@ -58,9 +60,21 @@ def sql(dialect: str, schema: str) -> str:
     written = io.StringIO()
     config = _config(tables, dialect=dialect, output=written)
     if tables.names.schema is not None:
-        written.write(f"CREATE SCHEMA IF NOT EXISTS {quoted(tables.names.schema)};\n\n")
+        written.write(_schema_sql(dialect, tables.names.schema) + "\n\n")
     command.upgrade(config, "head", sql=True)
     return written.getvalue()
+
+
+def _lock_on_mssql(connection: Connection) -> None:
+    """Take a lock of this database, which ends with the transaction (sp_getapplock)."""
+    mssql.for_now(connection, lock=_UPGRADE_PATIENCE.lock, statement=_UPGRADE_PATIENCE.statement)
+    lock = text(
+        "SET NOCOUNT ON; DECLARE @taken int; EXEC @taken = sp_getapplock @Resource = :key, "
+        "@LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = :ms; SELECT @taken"
+    )
+    key = {"key": f"migrator.{UPGRADE_LOCK}", "ms": _UPGRADE_LOCK_TIMEOUT_S * 1000}
+    if connection.scalar(lock, key) not in _GRANTED:
+        raise StoreUnavailable("somebody else is upgrading the ledger; try again")
 
 
 def _config(
@@ -79,11 +93,36 @@ def _config(
     return config
 
 
+def _create_schema(connection: Connection, schema: str) -> None:
+    if connection.dialect.name == "mssql":
+        connection.exec_driver_sql(_mssql_schema(schema))
+    else:
+        connection.execute(CreateSchema(schema, if_not_exists=True))
+
+
+def _schema_sql(dialect: str, schema: str) -> str:
+    if dialect == "mssql":
+        # sqlcmd sets neither, and an index on a computed column wants both
+        settings = "SET QUOTED_IDENTIFIER ON;\n\nGO\n\nSET ANSI_NULLS ON;\n\nGO\n\n"
+        return f"{settings}{_mssql_schema(schema)};\n\nGO"
+    return f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};"
+
+
+def _mssql_schema(schema: str) -> str:
+    """Return a batch of its own: nothing else may stand beside CREATE SCHEMA."""
+    literal = schema.replace("'", "''")
+    bracketed = schema.replace("]", "]]")
+    creating = f"CREATE SCHEMA [{bracketed}]".replace("'", "''")
+    return f"IF SCHEMA_ID(N'{literal}') IS NULL EXEC(N'{creating}')"
+
+
 @contextmanager
 def _locked(connection: Connection) -> Iterator[None]:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{_UPGRADE_LOCK_TIMEOUT_S}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
+    if connection.dialect.name == "mssql":
+        _lock_on_mssql(connection)
     if connection.dialect.name != "mysql":
         yield
         return

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 DEFAULT_SCHEMA: Final = "migrator"
 PREFIX: Final = "migrator_"
-_WITH_SCHEMAS: Final = frozenset({"postgresql"})
+_WITH_SCHEMAS: Final = frozenset({"postgresql", "mssql"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

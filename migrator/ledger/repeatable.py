@@ -1,4 +1,4 @@
-"""Migrations on MariaDB and MySQL, where each statement is committed by itself.
+"""Migrations on MariaDB, MySQL and Oracle, where each statement is committed by itself.
 
 Rules of this file: each step is done or not, never half (the servers' own promise for a single
 statement); so an upgrade that was killed in between is brought to its end by the next one, which
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from alembic.ddl.impl import DefaultImpl
 from alembic.ddl.mysql import MySQLImpl
-from sqlalchemy import Column, Index, Inspector, Table, inspect
+from alembic.ddl.oracle import OracleImpl
+from sqlalchemy import Column, Index, Insert, Inspector, Table, inspect
 
 TABLE_OPTIONS: Final = {
     "mysql_engine": "InnoDB",
@@ -20,16 +22,12 @@ TABLE_OPTIONS: Final = {
 """Keys are compared byte by byte, and a table has transactions, whatever the server's defaults."""
 
 
-class RepeatableMySQLImpl(MySQLImpl):
-    """What alembic does on MariaDB and MySQL from here on."""
-
-    __dialect__ = "mysql"
+class Repeatable(DefaultImpl):
+    """Steps that are left out when they are done already."""
 
     def create_table(self, table: Table, **options: Any) -> None:
         """Create a table with its indexes, or those of its indexes that are missing."""
         if not self._has_table(table):
-            for name, value in TABLE_OPTIONS.items():
-                table.dialect_kwargs.setdefault(name, value)
             super().create_table(table, **options)
             return
         for index in table.indexes:
@@ -59,3 +57,30 @@ class RepeatableMySQLImpl(MySQLImpl):
         if self.connection is None:
             raise RuntimeError("migrations are run on a connection")
         return inspect(self.connection)
+
+
+class RepeatableMySQLImpl(Repeatable, MySQLImpl):
+    """What alembic does on MariaDB and MySQL from here on."""
+
+    __dialect__ = "mysql"
+
+    def create_table(self, table: Table, **options: Any) -> None:
+        """Create a table as all of them are."""
+        for name, value in TABLE_OPTIONS.items():
+            table.dialect_kwargs.setdefault(name, value)
+        super().create_table(table, **options)
+
+
+class RepeatableOracleImpl(Repeatable, OracleImpl):
+    """What alembic does on Oracle from here on."""
+
+    __dialect__ = "oracle"
+
+    def _exec(self, construct: Any, *args: Any, **options: Any) -> Any:
+        """Have no row return what it was given: a script has no place for it."""
+        is_insert = isinstance(construct, Insert)
+        return super()._exec(construct.inline() if is_insert else construct, *args, **options)
+
+
+DIALECTS: Final = (RepeatableMySQLImpl.__dialect__, RepeatableOracleImpl.__dialect__)
+"""Kinds of database that commit each step by itself."""

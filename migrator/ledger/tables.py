@@ -18,16 +18,18 @@ from sqlalchemy import (
     Computed,
     ForeignKey,
     FromClause,
+    Identity,
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     and_,
     literal_column,
 )
 
-from migrator.database.types import BYTES, LONG_TEXT, UtcDateTime, key_text
+from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
 from migrator.domain.states import OPEN, BatchState, RowState
 from migrator.domain.timeouts import Lane
 from migrator.ledger.names import LedgerNames
@@ -42,12 +44,28 @@ _LANE: Final = "lane."
 STORE_ID_CHARS: Final = 500
 """MySQL only: its indexes end at 3072 bytes, four of them per character."""
 OPEN_STORE_ID: Final = "open_store_id"
-"""MariaDB and MySQL only: they have no index over some rows, but leave NULL out of a unique one."""
+"""Where there is no index over some rows: what the unique index is made of instead.
+
+MariaDB and MySQL leave NULL out of it, Oracle a key that is NULL all through. SQL Server does not:
+there, a row that is not open counts by its own id, which is never another's store id.
+"""
+OPEN_SOURCE: Final = "open_source"
+"""Oracle only."""
 _IF_OPEN: Final = (
-    f"case when state is null or state in ('{RowState.QUARANTINED}', '{RowState.DISPATCHED}') "
-    "then store_id end"
+    f"case when state is null or state in ('{RowState.QUARANTINED}', '{RowState.DISPATCHED}') then "
 )
+_OPEN_STORE_IDS: Final = {
+    "mysql": f"{_IF_OPEN}store_id end",
+    "mssql": f"{_IF_OPEN}store_id else N'#' + cast(id as nvarchar(20)) end",
+    "oracle": f"{_IF_OPEN}store_id end",
+}
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up there
+
+
+def _id_column(names: LedgerNames) -> Column[Any]:
+    """Return a key that counts up by itself; Oracle wants to be told so."""
+    counting = [Identity()] if names.dialect == "oracle" else []
+    return Column("id", _ID, *counting, primary_key=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +137,11 @@ def _text(name: str, *, nullable: bool = False) -> Column[Any]:
     return Column(name, LONG_TEXT, nullable=nullable)
 
 
+def _line(name: str) -> Column[Any]:
+    """Return a column of text that is compared and grouped by, but in no index."""
+    return Column(name, LINE, nullable=True)
+
+
 def _key(name: str, *, nullable: bool = False) -> Column[Any]:
     """Return a column of short text, which is or may be searched for."""
     return Column(name, key_text(), nullable=nullable)
@@ -142,7 +165,7 @@ def _run(metadata: MetaData, names: LedgerNames) -> Table:
     return Table(
         names.table("run"),
         metadata,
-        Column("id", _ID, primary_key=True),
+        _id_column(names),
         _key("endpoint"),
         _key("source"),
         _text("options"),
@@ -157,7 +180,7 @@ def _batch(metadata: MetaData, names: LedgerNames) -> Table:
     table = Table(
         names.table("batch"),
         metadata,
-        Column("id", _ID, primary_key=True),
+        _id_column(names),
         Column(
             "run_id",
             _ID,
@@ -188,7 +211,7 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
     table = Table(
         names.table("timeout"),
         metadata,
-        Column("id", _ID, primary_key=True),
+        _id_column(names),
         _key("source"),
         _key("endpoint"),
         Column("store_id", key_text(STORE_ID_CHARS), nullable=False),
@@ -196,12 +219,12 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         # which have just written the batch, fill this column
         Column("batch_id", _ID, nullable=False),
         Column("row_index", Integer, nullable=False),
-        _text("destination", nullable=True),
-        _text("saga_id", nullable=True),
+        _line("destination"),
+        _line("saga_id"),
         _time("due", nullable=False),
         Column("body", BYTES, nullable=True),
         _text("headers", nullable=True),
-        _text("persistence_version", nullable=True),
+        _line("persistence_version"),
         _key("content_hash"),
         _key("state", nullable=True),
         _key("reason", nullable=True),
@@ -210,23 +233,37 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         # a row whose document is being put back
         _text("store_version", nullable=True),
         _text("store_extra", nullable=True),
-        _text("going_back", nullable=True),
-        *([_open_store_id()] if names.dialect == "mysql" else ()),
+        _line("going_back"),
+        *_open_columns(names.dialect),
     )
     _timeout_indexes(table, names)
     return table
 
 
-def _open_store_id() -> Column[Any]:
-    return Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), Computed(_IF_OPEN, persisted=True))
+def _open_columns(dialect: str) -> list[Column[Any]]:
+    if dialect not in _OPEN_STORE_IDS:
+        return []
+    is_kept = dialect != "oracle"  # which keeps none of these
+    computed = Computed(_OPEN_STORE_IDS[dialect], persisted=is_kept)
+    found: list[Column[Any]] = [Column(OPEN_STORE_ID, key_text(STORE_ID_CHARS), computed)]
+    if dialect == "oracle":
+        source = Computed(f"{_IF_OPEN}source end", persisted=False)
+        found.append(Column(OPEN_SOURCE, key_text(), source))
+    return found
+
+
+def _open_key(table: Table) -> list[Column[Any]]:
+    """Return what no two open rows have in common; soonest told apart first on Oracle."""
+    if OPEN_SOURCE in table.c:
+        return [table.c[OPEN_STORE_ID], table.c[OPEN_SOURCE]]
+    return [table.c.source, table.c[OPEN_STORE_ID if OPEN_STORE_ID in table.c else "store_id"]]
 
 
 def _timeout_indexes(table: Table, names: LedgerNames) -> None:
     is_open, has_state = _is_open(table), table.c.state.is_not(None)
     Index(
         names.table("timeout_open"),
-        table.c.source,
-        table.c[OPEN_STORE_ID if names.dialect == "mysql" else "store_id"],
+        *_open_key(table),
         unique=True,
         postgresql_where=is_open,
         sqlite_where=is_open,
@@ -236,6 +273,7 @@ def _timeout_indexes(table: Table, names: LedgerNames) -> None:
         names.table("timeout_state"),
         table.c.state,
         table.c.id,
+        mssql_where=has_state,
         postgresql_where=has_state,
         sqlite_where=has_state,
     )
@@ -253,7 +291,9 @@ def _lease(metadata: MetaData, names: LedgerNames) -> Table:
         _time("renewed_at", nullable=False),
         _key("serves", nullable=True),
     )
-    Index(names.table("lease_serves"), table.c.serves, unique=True)
+    # SQL Server counts NULL as a value, and most lanes serve nobody
+    is_serving = table.c.serves.is_not(None)
+    Index(names.table("lease_serves"), table.c.serves, unique=True, mssql_where=is_serving)
     return table
 
 
@@ -261,14 +301,16 @@ def _held_destination(metadata: MetaData, names: LedgerNames) -> Table:
     return Table(
         names.table("held_destination"),
         metadata,
-        Column("source", key_text(), primary_key=True),
-        Column("destination", key_text(STORE_ID_CHARS), primary_key=True),
+        Column("source", key_text(), nullable=False),
+        Column("destination", key_text(STORE_ID_CHARS), nullable=False),
         _key("endpoint"),
         _key("reason"),
         _text("detail"),
         Column("tries", Integer, nullable=False),
         _time("since", nullable=False),
         _time("next_try_at", nullable=False),
+        # SQL Server sorts a table by a key of 900 bytes at most; another index may have 1700
+        PrimaryKeyConstraint("source", "destination", mssql_clustered=False),
     )
 
 
@@ -276,7 +318,7 @@ def _event(metadata: MetaData, names: LedgerNames) -> Table:
     table = Table(
         names.table("event"),
         metadata,
-        Column("id", _ID, primary_key=True),
+        _id_column(names),
         _time("at", nullable=False),
         _key("kind"),
         Column("batch_id", _ID, nullable=True),

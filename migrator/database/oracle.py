@@ -1,0 +1,160 @@
+"""Sessions on Oracle, so that they do what the rest of the program takes for granted.
+
+Rules of this file: an empty text is NULL there, so none is written into a column that is never
+NULL; whatever reads ``FOR UPDATE`` waits only for a while; a limit without an order is ROWNUM,
+which goes with everything, and FETCH FIRST does not.
+
+Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/oracle.md``).
+Source: Oracle documentation, SELECT ("for_update_clause", "Restrictions on the
+row_limiting_clause"), ALTER SESSION; python-oracledb documentation, ``Connection.call_timeout``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event, literal_column
+from sqlalchemy.dialects.oracle.cx_oracle import OracleCompiler_cx_oracle
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import CompileError, DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from migrator.errors import StoreError
+
+LOCK_WAIT_S: Final = 5
+"""How long a locking read waits; what only writes waits as long as any call may take."""
+_OLDEST: Final = (12, 2)
+"""The first with names of 128 bytes."""
+_CHARACTER_SETS: Final = frozenset({"AL32UTF8", "UTF8"})
+_CHARACTER_SET: Final = (
+    "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
+)
+SESSION: Final = (
+    "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_SORT = 'BINARY' NLS_COMP = 'BINARY' "
+    "NLS_NUMERIC_CHARACTERS = '.,' NLS_CALENDAR = 'GREGORIAN'"
+)
+_MORE_RESERVED_WORDS: Final = frozenset({"row", "rows", "session", "share", "user", "values"})
+"""SQLAlchemy's list lacks some of "Oracle SQL reserved words" (SQL Language Reference)."""
+_CHANGED: Final = "migrator_session_changed"
+_PASSING: Final = frozenset(
+    {
+        *(54, 60, 30006, 8177, 1555),  # locked, deadlock, lock timeout, changed meanwhile
+        *(18, 20, 2391, 12516, 12518, 12519, 12520),  # out of sessions
+        *(28, 1012, 1013, 2396, 2399),  # our session or call was ended
+        *(1033, 1034, 1089, 1090, 1092, 3113, 3114, 3135, 3136),  # shuts down, starts, is gone
+        *(12170, 12514, 12528, 12537, 12541, 12543, 12547, 12570, 12571),  # network, listener
+        *(25401, 25402, 25408, 16456),  # fails over
+        *(1653, 1654, 1658, 1688, 1691, 30036, 4031),  # out of disk, undo or memory
+    }
+)
+_PASSING_DRIVER: Final = frozenset(
+    {"DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6001", "DPY-6003", "DPY-6005"}
+)
+"""Not connected, cut off, timed out, refused, unknown to the listener, cannot connect."""
+
+
+class WaitingCompiler(OracleCompiler_cx_oracle):
+    """Has locking reads wait for a while only, and writes a limit without an order as ROWNUM."""
+
+    def for_update_clause(self, select: Any, **kw: Any) -> str:
+        """Return FOR UPDATE, with the longest wait where it would wait for ever."""
+        wanted = select._for_update_arg
+        if select._limit_clause is not None:
+            raise CompileError("ORA-02014: FOR UPDATE with a limit; use portable.first_for_update")
+        clause = str(super().for_update_clause(select, **kw))  # type: ignore[no-untyped-call] # SQLAlchemy's
+        waits = clause and not (wanted.nowait or wanted.skip_locked)
+        return f"{clause} WAIT {LOCK_WAIT_S}" if waits else clause
+
+    def visit_select(self, select_stmt: Any, *args: Any, **kw: Any) -> Any:
+        """Write the statement; a correlated subquery with FETCH FIRST may not see its parent."""
+        limit = select_stmt._limit_clause
+        is_ordered = len(select_stmt._order_by_clauses) or len(select_stmt._group_by_clauses)
+        if limit is not None and not is_ordered and not select_stmt._distinct:
+            select_stmt = select_stmt.limit(None).where(literal_column("ROWNUM") <= limit)
+        return super().visit_select(select_stmt, *args, **kw)  # type: ignore[no-untyped-call] # SQLAlchemy's
+
+
+def with_driver(url: URL) -> URL:
+    """Return *url* with the one driver that is used."""
+    return url.set(drivername="oracle+oracledb") if url.drivername == "oracle" else url
+
+
+def connect_arguments(url: URL, *, application: str, timeout_s: int) -> dict[str, Any]:
+    """Return what the driver is told, as far as *url* does not say it."""
+    wanted = {"program": application, "tcp_connect_timeout": float(timeout_s), "expire_time": 1}
+    # expire_time: a silent network is found out within minutes
+    return {name: value for name, value in wanted.items() if name not in url.query}
+
+
+def adapt(dialect: Any) -> None:
+    """Have a dialect of SQLAlchemy write statements as this file wants them."""
+    dialect.statement_compiler = WaitingCompiler
+    preparer = dialect.identifier_preparer
+    preparer.reserved_words = preparer.reserved_words | _MORE_RESERVED_WORDS
+
+
+def prepare(engine: Engine, *, statement: timedelta) -> None:
+    """Give every new session UTC, an order byte by byte, and patience.
+
+    Raises, when connecting:
+        StoreError: The server is too old, or has a character set that is not Unicode.
+    """
+    adapt(engine.dialect)
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        check_version(str(connection.version))
+        connection.call_timeout = statement // timedelta(milliseconds=1)
+        with connection.cursor() as cursor:
+            cursor.execute(SESSION)
+            cursor.execute(_CHARACTER_SET)
+            check_character_set(str(cursor.fetchone()[0]))
+
+    @event.listens_for(engine, "checkin")
+    def _forget(connection: Any, record: ConnectionPoolEntry) -> None:
+        if connection is not None and record.info.pop(_CHANGED, False):
+            connection.call_timeout = statement // timedelta(milliseconds=1)
+
+
+def for_now(connection: Connection, call: timedelta) -> None:
+    """Have *connection* give up a call after *call*, until it is given back."""
+    connection.info[_CHANGED] = True
+    driver: Any = connection.connection.driver_connection
+    driver.call_timeout = max(call // timedelta(milliseconds=1), 1)
+
+
+def check_version(version: str) -> None:
+    """Return when a server of *version*, ``19.3.0.0.0``, is new enough.
+
+    Raises:
+        StoreError: It is not.
+    """
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < _OLDEST:
+        raise StoreError(f"the database is Oracle {version}; 12.2 or newer is needed")
+
+
+def check_character_set(name: str) -> None:
+    """Return when the database can keep every text.
+
+    Raises:
+        StoreError: A destination in NVARCHAR2 might become another one in the ledger.
+    """
+    if name not in _CHARACTER_SETS:
+        raise StoreError(f"the database's character set is {name}; AL32UTF8 is needed")
+
+
+def code_of(exc: DBAPIError) -> str | None:
+    """Return ``ORA-00060`` or ``DPY-4011``; None: the error is of another driver."""
+    arguments: tuple[Any, ...] = getattr(exc.orig, "args", ())
+    found = getattr(arguments[0], "full_code", None) if arguments else None
+    return str(found) if found else None
+
+
+def is_passing(exc: DBAPIError) -> bool:
+    """Return True when the same call may succeed later; of an error of python-oracledb."""
+    code = code_of(exc) or ""
+    ora = re.fullmatch(r"ORA-0*(\d+)", code)
+    return code in _PASSING_DRIVER or (ora is not None and int(ora.group(1)) in _PASSING)
