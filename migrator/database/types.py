@@ -267,19 +267,19 @@ def _byte_length_on_oracle(element: byte_length, compiler: SQLCompiler, **kw: An
     return f"coalesce({factor}DBMS_LOB.GETLENGTH({compiler.process(column, **kw)}), 0)"
 
 
-class guid_as_text(FunctionElement[str]):
+class uuid_as_text(FunctionElement[str]):
     """A row's id or a saga's, as text: a GUID is written in lower case, with hyphens."""
 
     type = String()
     inherit_cache = True
 
 
-@compiles(guid_as_text)
-def _guid_as_text(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **kw)} AS TEXT)"
+@compiles(uuid_as_text)
+def _uuid_as_text(element: uuid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(cast(next(iter(element.clauses)), Text), **kw)
 
 
-@compiles(guid_as_text, "mssql")
-def _guid_as_text_on_mssql(element: guid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(uuid_as_text, "mssql")
+def _uuid_as_text_on_mssql(element: uuid_as_text, compiler: SQLCompiler, **kw: Any) -> str:
     # it writes upper case, and .NET, which made the id, does not
     return f"lower(CAST({compiler.process(element.clauses, **kw)} AS CHAR(36)))"

@@ -13,6 +13,7 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     CompoundSelect,
+    Row,
     Select,
     and_,
     case,
@@ -25,6 +26,7 @@ from sqlalchemy import (
 
 from migrator.database.portable import flag, pair_in
 from migrator.domain.states import BatchState, RowState
+from migrator.domain.timeouts import content_hash
 from migrator.stores.dialects import Dialect
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -32,6 +34,13 @@ from migrator.stores.moving import id_text
 
 _WITHOUT_BATCH: Final = BatchState.DOUBTFUL
 """State of a row whose batch is gone."""
+
+
+def is_intact(found: Row[Any]) -> bool:
+    """Return whether the content of a row that ``intact`` found still has its hash."""
+    if "is_intact" in found._fields:
+        return bool(found.is_intact)
+    return bool(found.content_hash == content_hash(found.headers, found.body))
 
 
 class AuditQueries:
@@ -156,10 +165,13 @@ class AuditQueries:
         ).where(is_wanted)
 
     def intact(self, ids: Collection[int]) -> Select[Any]:
-        """Return rows by their own id, each with whether its content still has its hash."""
+        """Return rows by their own id, each with what ``is_intact`` asks of it."""
         row = self._ledger.timeout
-        is_intact = row.c.content_hash == self._dialect.content_hash(row.c.headers, row.c.body)
-        return select(row.c.id, flag(is_intact).label("is_intact")).where(row.c.id.in_(sorted(ids)))
+        content = self._dialect.content_hash(row.c.headers, row.c.body)
+        columns: list[ColumnElement[Any]] = [row.c.content_hash, row.c.headers, row.c.body]
+        if content is not None:
+            columns = [flag(row.c.content_hash == content).label("is_intact")]
+        return select(row.c.id, *columns).where(row.c.id.in_(sorted(ids)))
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
         """Return *query* over rows and their batches, also rows without one."""

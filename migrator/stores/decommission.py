@@ -66,10 +66,13 @@ class SqlDecommissionStore:
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
             if not self._exists(connection, source):
                 return ()
-        archived = self._preparer.quote(self._archive_name(self._store.location(source)[1]))
+        archived = self._archive_name(self._store.location(source)[1])
         return (
             Statement(
-                purpose="archive", sql=f"ALTER TABLE {self._name(source)} RENAME TO {archived}"
+                purpose="archive",
+                sql=self._dialect.renaming(
+                    self._name(source), archived, self._preparer.quote(archived)
+                ),
             ),
             Statement(purpose="drop", sql=self._drop_sql(source)),
         )

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, LargeBinary, MetaData, String, Table, Text
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mssql, mysql
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.types import TypeEngine, Uuid
 from sqlalchemy.types import _Binary as Binary
 
 from migrator.database.guids import GuidBytes
-from migrator.database.types import UtcDateTime
+from migrator.database.types import ColumnTime, UtcDateTime
 
 COLUMNS: Final = (
     "Id",
@@ -38,6 +38,8 @@ _GUIDS: Final = frozenset({"Id", "SagaId"})
 EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
 """Where the timeout manager's search begins; what is due before it is never sent."""
 LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+_ORACLE_TIME: Final = "expiretime"
+_TYPED: Final = frozenset({"mssql", "oracle"})
 _PLAIN: Final = re.compile(r'[^."]+')
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 _OWNER: Final = "#"
@@ -127,14 +129,20 @@ def shared_name(schema: str | None, table: str) -> str:
 
 
 def timeouts_table(
-    schema: str | None, name: str, columns: Iterable[Mapping[str, Any]]
+    schema: str | None, name: str, columns: Iterable[Mapping[str, Any]], *, dialect: str = ""
 ) -> LegacyTable:
     """Return the table called *name* with *columns* as an inspector reports them.
+
+    Args:
+        schema: None: the database has none, or it is the user's own.
+        name: As an inspector reports it.
+        columns: The same.
+        dialect: The kind of database; where it matters, columns are compared as what they are.
 
     Raises:
         NotATimeoutsTable: Not all seven columns are there.
     """
-    table = _table(schema, name, columns, {key: key for key in COLUMNS})
+    table = _table(schema, name, columns, {key: key for key in COLUMNS}, dialect)
     return LegacyTable(source=build_source(schema, name), table=table)
 
 
@@ -143,6 +151,8 @@ def shared_table(
     name: str,
     columns: Iterable[Mapping[str, Any]],
     renamed: Mapping[str, str],
+    *,
+    dialect: str = "",
 ) -> Table:
     """Return NHibernate's table called *name* with *columns* as an inspector reports them.
 
@@ -151,13 +161,14 @@ def shared_table(
         name: How it is called.
         columns: What it has.
         renamed: How columns are called, by the vendor's names, where that differs.
+        dialect: As for ``timeouts_table``.
 
     Raises:
         NotATimeoutsTable: A column is missing, or its ids are of no type that holds a GUID.
     """
     columns = list(columns)
     wanted = {key: renamed.get(key, key) for key in SHARED_COLUMNS}
-    table = _table(schema, name, columns, wanted)
+    table = _table(schema, name, columns, wanted, dialect)
     types = {column["name"]: column["type"] for column in columns}
     for column in (table.c.Id, table.c.SagaId):
         if not isinstance(types[column.name], Uuid | Binary | String):
@@ -170,17 +181,30 @@ def _table(
     name: str,
     columns: Iterable[Mapping[str, Any]],
     wanted: Mapping[str, str],
+    dialect: str,
 ) -> Table:
     actual = {column["name"].casefold(): column for column in columns}
+    if _ORACLE_TIME in actual:
+        actual.setdefault("time", actual[_ORACLE_TIME])
     missing = [called for called in wanted.values() if called.casefold() not in actual]
     if missing:
         raise NotATimeoutsTable(f"{name} has no column {', '.join(missing)}")
-    found = [_column(key, actual[called.casefold()]) for key, called in wanted.items()]
+    found = [_column(key, actual[called.casefold()], dialect) for key, called in wanted.items()]
     return Table(name, MetaData(), *found, schema=schema)
 
 
-def _column(key: str, found: Mapping[str, Any]) -> Column[Any]:
-    return Column(found["name"], _type_of(key, found["type"]), key=key)
+def _column(key: str, found: Mapping[str, Any], dialect: str) -> Column[Any]:
+    type_of = _own_type_of if dialect in _TYPED else _type_of
+    return Column(found["name"], type_of(key, found["type"]), key=key)
+
+
+def _own_type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return the column's own type: whatever is compared with it is made that, not the column."""
+    if isinstance(found, Uuid):
+        return mssql.UNIQUEIDENTIFIER(as_uuid=False)
+    if key in _GUIDS and isinstance(found, Binary):
+        return GuidBytes()
+    return ColumnTime(found) if key == "Time" else found
 
 
 def _type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:

@@ -22,8 +22,6 @@ from sqlalchemy import (
     Row,
     Select,
     String,
-    Text,
-    cast,
     func,
     literal,
     literal_column,
@@ -32,7 +30,7 @@ from sqlalchemy import (
 )
 
 from migrator.database.guids import GuidBytes, guid_as_text
-from migrator.database.types import byte_length
+from migrator.database.types import byte_length, uuid_as_text
 from migrator.ports import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -71,13 +69,15 @@ def in_ledger(legacy: LegacyTable, ledger: LedgerSide) -> ColumnElement[int | No
 
 def id_text(legacy: LegacyTable) -> ColumnElement[str]:
     """Return the row's id as text, exactly as the ledger keeps it."""
-    column = legacy.table.c.Id
-    return column if isinstance(column.type, String) else as_text(column)
+    return as_text(legacy.table.c.Id)
 
 
 def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     """Return an id of whatever type as text."""
-    return guid_as_text(column) if isinstance(column.type, GuidBytes) else cast(column, Text)
+    if isinstance(column.type, String):
+        return column
+    is_bytes = isinstance(column.type, GuidBytes)
+    return guid_as_text(column) if is_bytes else uuid_as_text(column)
 
 
 def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerSide) -> CTE:

@@ -260,7 +260,13 @@ class NHibernateStore:
         called = shared_name(self._schema, name)
         columns = inspector.get_columns(name, schema=self._schema)
         try:
-            table = shared_table(self._schema, name, columns, self._options.columns)
+            table = shared_table(
+                self._schema,
+                name,
+                columns,
+                self._options.columns,
+                dialect=self._dialect.name,
+            )
         except NotATimeoutsTable as exc:
             raise StoreError(f"{called} is no timeouts table of NHibernate: {exc}") from exc
         return _Shared(

@@ -22,11 +22,12 @@ from sqlalchemy import (
     Text,
     insert,
 )
+from sqlalchemy.dialects import mssql, oracle
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.types import UtcDateTime
+from migrator.database.types import ColumnTime, UtcDateTime
 from migrator.domain.timeouts import NO_SAGA
 from migrator.domain.wiretime import build_wire_time
 from migrator.errors import StoreError
@@ -179,5 +180,10 @@ def _write(engine: Engine, blank: Blank, rows: Sequence[SeedRow]) -> None:
 
 def _typed(column: Column[Any]) -> Column[Any]:
     # headers are text already, whatever the database makes of it
-    types: dict[str, TypeEngine[Any]] = {"Time": UtcDateTime(with_zone=False), "Headers": Text()}
+    due = UtcDateTime(with_zone=False)
+    is_rounded = isinstance(column.type, mssql.DATETIME | oracle.DATE)
+    types: dict[str, TypeEngine[Any]] = {
+        "Time": ColumnTime(column.type) if is_rounded else due,
+        "Headers": Text(),
+    }
     return Column(column.name, types.get(column.key, column.type), key=column.key)

@@ -23,7 +23,7 @@ def sighted_rows(
     """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
     row, batch = ledger.timeout, ledger.batch
     keys = {key_of(sighting) for sighting in sightings}
-    is_meant = and_(true(), *of_batches(batch.c, scope), *of_rows(row.c, scope))
+    meant = [*of_batches(batch.c, scope), *of_rows(row.c, scope)]
     query = (
         select(
             row.c.id,
@@ -34,7 +34,7 @@ def sighted_rows(
             row.c.due,
             func.coalesce(row.c.state, batch.c.state).label("state"),
             byte_length(row.c.body).label("body_bytes"),
-            flag(is_meant).label("is_meant"),
+            flag(and_(*meant) if meant else true()).label("is_meant"),
         )
         .join(batch, batch.c.id == row.c.batch_id)
         .where(pair_in(row.c.batch_id, row.c.row_index, keys, dialect=dialect))

@@ -54,8 +54,8 @@ class Placement:
 class SqlOptions:
     """What an operator may say about where the tables are."""
 
-    schema: str = "public"
-    """Ignored where the database has no schemas."""
+    schema: str | None = None
+    """None: the one of this kind of database. Ignored where it has no schemas."""
     placements: Mapping[str, Placement] = field(default_factory=dict)
     """By endpoint name; an empty placement merely tells how the name is spelled."""
 
@@ -72,11 +72,12 @@ class SqlStore:
         self._ledger = ledger
         self._options = options
         self._dialect = dialect_for(engine.dialect.name)
-        self._schema = options.schema if self._dialect.has_schemas else None
+        self._schema = self._schema_of(options.schema)
         self._tables: dict[str, LegacyTable] = {}
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return every endpoint that has a timeouts table; see ``ports.Store``."""
+        suffix = self._dialect.table_suffix
         placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
         found = {legacy.source: legacy for legacy in self._discovered()}
         for source in placed:
@@ -86,7 +87,7 @@ class SqlStore:
         return sorted(
             (
                 StoreEndpoint(
-                    name=placed.get(source, endpoint_of(legacy.table.name)), source=source
+                    name=placed.get(source, endpoint_of(legacy.table.name, suffix)), source=source
                 )
                 for source, legacy in found.items()
             ),
@@ -148,12 +149,19 @@ class SqlStore:
     def source_of(self, name: str) -> str:
         """Return where the rows of the endpoint *name* are, or would be."""
         placement = self._options.placements.get(name, Placement())
+        suffix = self._dialect.table_suffix
         table = placement.table or (
-            default_table(name) if placement.prefix is None else placement.prefix + SUFFIX
+            default_table(name, suffix) if placement.prefix is None else placement.prefix + suffix
         )
-        schema = self._schema if self._schema is None else placement.schema or self._schema
+        schema = self._schema_of(placement.schema or self._options.schema)
         # one table must never have two sources, or a row could be claimed under each
-        return build_source(schema, table.lower() if self._folds_names else table)
+        table = table.lower() if self._folds_names else self._dialect.spelled(table)
+        return build_source(schema, table)
+
+    def _schema_of(self, wanted: str | None) -> str | None:
+        if not self._dialect.has_schemas:
+            return None
+        return self._dialect.spelled(wanted) if wanted else self._dialect.default_schema
 
     @cached_property
     def _folds_names(self) -> bool:
@@ -180,14 +188,16 @@ class SqlStore:
 
         def look(inspector: Inspector) -> LegacyTable | None:
             try:
-                return timeouts_table(schema, name, inspector.get_columns(name, schema=schema))
+                found = inspector.get_columns(name, schema=schema)
+                return timeouts_table(schema, name, found, dialect=self._dialect.name)
             except (NoSuchTableError, NotATimeoutsTable):
                 return None
 
         return self._inspected(look)
 
     def _discovered(self) -> list[LegacyTable]:
-        suffix = SUFFIX.lower() if self._folds_names else SUFFIX
+        suffix = self._dialect.spelled(self._dialect.table_suffix)
+        suffix = suffix.lower() if self._folds_names else suffix
 
         def look(inspector: Inspector) -> list[LegacyTable]:
             names = [
@@ -198,7 +208,7 @@ class SqlStore:
             if not names:
                 return []
             columns = inspector.get_multi_columns(schema=self._schema, filter_names=names)
-            return _timeouts_tables(columns)
+            return _timeouts_tables(columns, self._dialect.name)
 
         return self._inspected(look)
 
@@ -211,19 +221,19 @@ class SqlStore:
         return retrying(work)
 
 
-def default_table(endpoint: str) -> str:
+def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
     """Return the table the persistence makes for *endpoint*: only dots are replaced."""
-    return endpoint.replace(".", "_") + "_" + SUFFIX
+    return endpoint.replace(".", "_") + "_" + suffix
 
 
 def blank_table(engine: Engine, source: str) -> Blank:
     """Return the table *source* exactly as the vendor's script makes it."""
     schema, name = parse_source(source)
     dialect = dialect_for(engine.dialect.name)
-    types = dialect.column_types()
+    types, names = dialect.column_types(), dialect.column_names()
     options: dict[str, Any] = {**dialect.table_options()}
     columns: list[Column[Any]] = [
-        Column(key, types[key], primary_key=key == "Id") for key in COLUMNS
+        Column(names[key], types[key], key=key, primary_key=key == "Id") for key in COLUMNS
     ]
     table = Table(name, MetaData(), *columns, schema=schema, **options)
     Index(f"{name}_SagaIdx", table.c.SagaId)
@@ -231,17 +241,17 @@ def blank_table(engine: Engine, source: str) -> Blank:
     return Blank(table=table)
 
 
-def _timeouts_tables(columns: Mapping[Any, Any]) -> list[LegacyTable]:
+def _timeouts_tables(columns: Mapping[Any, Any], dialect: str) -> list[LegacyTable]:
     found = []
     for (schema, name), of_table in columns.items():
         try:
-            found.append(timeouts_table(schema, name, of_table))
+            found.append(timeouts_table(schema, name, of_table, dialect=dialect))
         except NotATimeoutsTable:
             continue
     return found
 
 
-def endpoint_of(table: str) -> EndpointName:
-    """Return the endpoint as its table shows it; dots are lost."""
-    prefix = table.removesuffix(SUFFIX).removesuffix(SUFFIX.lower())
+def endpoint_of(table: str, suffix: str = SUFFIX) -> EndpointName:
+    """Return the endpoint as its table shows it; dots are lost, and on Oracle the letters' case."""
+    prefix = table.removesuffix(suffix).removesuffix(suffix.lower())
     return EndpointName(prefix.removesuffix("_") or table)

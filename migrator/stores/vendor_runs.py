@@ -15,6 +15,7 @@ from sqlalchemy import (
     Engine,
     Inspector,
     MetaData,
+    String,
     Table,
     Text,
     cast,
@@ -35,6 +36,8 @@ _STAGED: Final = "StagedTimeoutEntity"
 _RUN_COLUMNS: Final = ("MigrationRunId", "EndpointName", "Status")
 _OPEN_RUN: Final = ("0", "1")
 """Preparing, and in progress; kept as text or number, depending on the tool's version."""
+_SHORT: Final = String(500)
+"""SQL Server's ``text`` cannot be compared."""
 _DONE_ROW: Final = "2"
 _REMEDY: Final = "resume or abort it with the vendor's tool first"
 
@@ -116,8 +119,8 @@ def _open_runs(connection: Connection, schema: str | None) -> list[tuple[str, st
 
 def _rows_of_open_runs(connection: Connection, table: Table) -> list[tuple[str, str]]:
     run_id, endpoint, status = table.columns
-    is_open = cast(status, Text).in_(_OPEN_RUN)
-    rows = connection.execute(select(cast(run_id, Text), cast(endpoint, Text)).where(is_open))
+    is_open = cast(status, _SHORT).in_(_OPEN_RUN)
+    rows = connection.execute(select(cast(run_id, _SHORT), cast(endpoint, _SHORT)).where(is_open))
     return [(row[0], row[1]) for row in rows]
 
 
@@ -126,7 +129,7 @@ def _has_unfinished_rows(connection: Connection, schema: str | None, name: str) 
 
 
 def _has_rows_with_other(connection: Connection, status: ColumnElement[str]) -> bool:
-    has_more = cast(status, Text) != _DONE_ROW
+    has_more = cast(status, _SHORT) != _DONE_ROW
     return connection.execute(select(status).where(has_more).limit(1)).first() is not None
 
 

@@ -116,7 +116,7 @@ class SqlSide:
             )
             for endpoint in settings.endpoints
         }
-        options = SqlOptions(schema=settings.store.schema_name or "public", placements=placements)
+        options = SqlOptions(schema=settings.store.schema_name, placements=placements)
         return SqlStore(self._ground.engine, self._ground.tables, options)
 
     @cached_property

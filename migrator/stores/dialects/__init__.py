@@ -11,14 +11,18 @@ from typing import Final
 
 from migrator.errors import StoreError
 from migrator.stores.dialects.base import Dialect
+from migrator.stores.dialects.mssql import MssqlDialect
 from migrator.stores.dialects.mysql import MysqlDialect
+from migrator.stores.dialects.oracle import OracleDialect
 from migrator.stores.dialects.postgresql import PostgresqlDialect
 from migrator.stores.dialects.sqlite import SqliteDialect
 
 __all__ = ["Dialect", "dialect_for"]
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
+    "mssql": MssqlDialect(),
     "mysql": MysqlDialect(),
+    "oracle": OracleDialect(),
     "postgresql": PostgresqlDialect(),
     "sqlite": SqliteDialect(),
 }

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, String, Table
+from sqlalchemy import ColumnElement, Connection, Engine, String, Table, type_coerce
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
+from migrator.database.types import HashedBody
 from migrator.ports import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -30,6 +31,10 @@ class Dialect(ABC):
     """Whether a table is named by schema and name."""
     may_fold_names: ClassVar[bool] = False
     """Whether ``folds_names`` must be asked."""
+    default_schema: ClassVar[str | None] = "public"
+    """Where tables are unless somebody says so; None: in the user's own schema."""
+    table_suffix: ClassVar[str] = "TimeoutData"
+    """What the name of a timeouts table ends with (reference 1.1)."""
     name_max_bytes: ClassVar[int]
     """The longest name of a table."""
 
@@ -64,15 +69,19 @@ class Dialect(ABC):
 
     # ── content ─────────────────────────────────────────────────────────────────────────────
 
-    @abstractmethod
     def content_hash(
         self, headers: ColumnElement[Any], body: ColumnElement[Any]
-    ) -> ColumnElement[str]:
-        """Return what ``domain.timeouts.content_hash`` returns, computed by the database."""
+    ) -> ColumnElement[str] | None:
+        """Return what ``domain.timeouts.content_hash`` returns, computed by the database.
 
-    @abstractmethod
+        None: it cannot, so content is read and hashed here.
+        """
+        del headers, body
+        return None
+
     def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
-        """Return the hex SHA-256 of a body, computed by the database; NULL counts as empty."""
+        """Return the hex SHA-256 of a body, to be selected; NULL counts as empty."""
+        return type_coerce(body, HashedBody())
 
     # ── planner, patience, locks ────────────────────────────────────────────────────────────
 
@@ -118,6 +127,15 @@ class Dialect(ABC):
         del connection
         return False
 
+    def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
+        """Return the statement that renames a table, for a person to run."""
+        del new_name
+        return f"ALTER TABLE {quoted_table} RENAME TO {quoted_new_name}"
+
+    def spelled(self, name: str) -> str:
+        """Return the name of a table or schema as SQLAlchemy spells what the vendor made of it."""
+        return name
+
     # ── making tables ───────────────────────────────────────────────────────────────────────
 
     @abstractmethod
@@ -132,6 +150,10 @@ class Dialect(ABC):
         """Return the types of the columns as NHibernate creates them (reference 2.1)."""
         own = {k: v for k, v in self.column_types().items() if k != "PersistenceVersion"}
         return {**own, "Destination": String(1024), "Endpoint": String(440)}
+
+    def column_names(self) -> Mapping[str, str]:
+        """Return what the vendor's script calls the columns, by our names for them."""
+        return {key: key for key in self.column_types()}
 
     def write_rows(
         self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
