@@ -36,6 +36,11 @@ _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
 _DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a person accept what a snapshot says now, after reading the difference."""
+    parser.addoption("--snapshot-update", action="store_true", help="rewrite reviewed snapshots")
+
+
 def pytest_configure() -> None:
     """End on SIGTERM as on Ctrl-C, so that fixtures still close their servers."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

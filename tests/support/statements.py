@@ -1,0 +1,189 @@
+"""What the program would say to SQL Server, Oracle and MySQL, as text that a person has read.
+
+There is no server of the first two here; so each family of statements is compiled as an engine
+would compile it, parsed by a parser of that dialect, and compared with what was reviewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ClauseElement, delete, func, insert, select, update
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.dialects.oracle.oracledb import OracleDialect_oracledb
+from sqlalchemy.engine import Dialect as Kind
+
+from migrator.database import mssql, oracle
+from migrator.database.portable import first_for_update, for_update
+from migrator.database.types import byte_length, database_now
+from migrator.domain.marks import RowMark
+from migrator.domain.recall import RecallScope
+from migrator.domain.states import BatchState, Mode
+from migrator.domain.timeouts import Lane, RunId
+from migrator.ledger.names import ledger_names
+from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ports import ClaimRequest, Cursor, Lease, StoreEndpoint
+from migrator.ports.recall import Sighting
+from migrator.stores.auditing import AuditQueries
+from migrator.stores.copying import Copied, reading_content, removing
+from migrator.stores.dialects import Dialect, dialect_for
+from migrator.stores.dialects.mssql import MssqlDialect
+from migrator.stores.dialects.mysql import MysqlDialect
+from migrator.stores.dialects.oracle import OracleDialect
+from migrator.stores.legacy_table import LegacyTable, timeouts_table
+from migrator.stores.moving import id_text, in_ledger
+from migrator.stores.sightings import sighted_rows
+
+NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ID: Final = "7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"
+LEASE: Final = Lease(lane=Lane(0), owner="me", token=1)
+
+
+def kind_of(dialect: str) -> Kind:
+    """Return SQLAlchemy's dialect as an engine of ours has it."""
+    kinds: dict[str, Any] = {"mssql": MSDialect_pyodbc, "oracle": OracleDialect_oracledb}
+    found: Any
+    if dialect == "mssql":
+        found = kinds[dialect]()
+        mssql.adapt(found)
+    elif dialect == "oracle":
+        found = kinds[dialect]()
+        oracle.adapt(found)
+    else:
+        found = MySQLDialect_pymysql(paramstyle="named")
+    return found  # type: ignore[no-any-return]
+
+
+def written(dialect: str, statement: ClauseElement) -> str:
+    """Return *statement* as the driver is handed it, lists of values spelled out."""
+    compiled = statement.compile(
+        dialect=kind_of(dialect), compile_kwargs={"render_postcompile": True}
+    )
+    return str(compiled).strip()
+
+
+def tables(dialect: str) -> tuple[Dialect, LegacyTable, LedgerTables]:
+    """Return the dialect, a legacy table as an inspector would find it, and a ledger."""
+    store = dialect_for(dialect)
+    name = {"oracle": "sales_orders_to"}.get(dialect, "Sales_Orders_TimeoutData")
+    columns: list[Mapping[str, Any]] = [
+        {"name": store.column_names()[key], "type": type_}
+        for key, type_ in store.column_types().items()
+    ]
+    schema = store.default_schema if store.has_schemas else None
+    legacy = timeouts_table(schema, name, columns, dialect=dialect)
+    return store, legacy, build_tables(ledger_names(dialect))
+
+
+def families(dialect: str) -> Iterator[tuple[str, list[ClauseElement]]]:
+    """Yield each family's name and its statements, in the order they are executed."""
+    store, legacy, ledger = tables(dialect)
+    yield "claim", list(_claim(store, legacy, ledger))
+    yield "put_back", list(_put_back(store, legacy, ledger))
+    yield "intake", list(_intake(store, legacy, ledger))
+    yield "lease", list(_lease(ledger))
+    yield "quarantine", list(_quarantine(dialect, ledger))
+    yield "recall", [sighted_rows(ledger, _sightings(), RecallScope(), dialect=dialect)]
+    yield "verify", list(_verify(store, legacy, ledger))
+
+
+def request(legacy: LegacyTable, **changes: Any) -> ClaimRequest:
+    """Return what a lane asks for in the middle of a run."""
+    values: dict[str, Any] = {
+        "run": RunId(7),
+        "endpoint": StoreEndpoint(name="Sales.Orders", source=legacy.source),  # type: ignore[arg-type]
+        "lease": LEASE,
+        "mode": Mode.STAGED,
+        "due_after": NOW,
+        "due_until": NOW + timedelta(days=10),
+        "max_rows": 200,
+        "max_bytes": 10**6,
+        "cursor": Cursor(due_at=NOW + timedelta(hours=1), id=ID),
+        "not_for": frozenset({"Billing"}),
+    } | changes
+    return ClaimRequest(**values)
+
+
+def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    asked, rows = request(legacy), [Copied(id=ID, row_index=0, content_hash="ab")]
+    if isinstance(store, MysqlDialect):
+        yield store.picking(legacy, ledger, asked, "Index_Time")
+        values = store.copying(legacy, asked, 9)
+        yield insert(ledger.timeout).from_select(
+            list(values), store.copied(legacy, values).params(ids=[ID])
+        )
+        return
+    assert isinstance(store, MssqlDialect | OracleDialect)
+    yield store.picking(legacy, ledger, asked)
+    yield store.picking(legacy, ledger, request(legacy, only=frozenset({ID}), due_after=None))
+    yield reading_content(legacy, [ID])
+    if isinstance(store, MssqlDialect):
+        yield store.copying(legacy, ledger, asked, 9, rows)
+    else:
+        yield store.copying(legacy, ledger, asked, 9)
+    yield removing(legacy, [ID])
+
+
+def _put_back(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    row = ledger.timeout.c
+    names = {"Id": row.store_id, "SagaId": row.saga_id, "State": row.body, "Time": row.due}
+    values = {key: store.as_stored(column, legacy, key) for key, column in names.items()}
+    yield insert(legacy.table).from_select(
+        [legacy.table.c[key] for key in values],
+        select(*values.values()).where(row.batch_id == 9, row.state.is_(None)),
+    )
+    yield update(ledger.timeout).where(row.batch_id == 9).values(state="released")
+
+
+def _intake(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    table = legacy.table
+    if isinstance(store, MssqlDialect | OracleDialect):
+        yield store.looking(table, [ID])
+    yield insert(table).values({key: None for key in legacy.keys} | {"Id": ID, "Time": NOW})
+    yield delete(table).where(table.c.Id.in_([ID]), in_ledger(legacy, ledger).is_not(None))
+    yield delete(table).where(table.c.SagaId.in_([ID]))
+
+
+def _lease(ledger: LedgerTables) -> Iterator[ClauseElement]:
+    lease = ledger.lease
+    mine = lease.c.name == ledger.lease_name(0)
+    yield for_update(select(lease.c.token).where(mine, lease.c.token == 1), lease, shared=True)
+    yield for_update(select(lease.c.name).where(mine), lease)
+    yield update(lease).where(mine).values(until=NOW, renewed_at=database_now(), owner="me")
+    yield insert(ledger.run).values(
+        endpoint="Sales", source="s", options="{}", tool_version="1", status="open", begun_at=NOW
+    )
+
+
+def _quarantine(dialect: str, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    row, batch = ledger.timeout, ledger.batch
+    query = (
+        select(row.c.id, row.c.batch_id, byte_length(row.c.body).label("body_bytes"))
+        .join(batch, batch.c.id == row.c.batch_id)
+        .where(batch.c.state == BatchState.HANDED_OVER, row.c.state == "quarantined")
+        .order_by(row.c.due, row.c.id)
+    )
+    yield first_for_update(query, row, at_most=200, dialect=dialect)
+
+
+def _verify(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    queries = AuditQueries(ledger, store)
+    gap = queries.gaps().subquery("gap")
+    yield select(gap, func.count().over().label("total")).order_by(gap.c.id).limit(5)
+    yield queries.also_in(legacy, ["Sales.Orders"], limit=10)
+    yield queries.with_keys({(9, 0), (9, 1), (10, 0)})
+    yield queries.intact([1, 2])
+    yield (
+        select(id_text(legacy).label("id"), legacy.table.c.Time)
+        .where(legacy.table.c.Id > ID)
+        .order_by(legacy.table.c.Id)
+        .limit(200)
+    )
+
+
+def _sightings() -> list[Sighting]:
+    marks = [RowMark(batch=9, row_index=index, timeout_id=ID) for index in (0, 1)]  # type: ignore[arg-type]
+    return [Sighting(row=mark, body_bytes=7) for mark in marks]
