@@ -7,6 +7,7 @@ checkout, which a wheel carries as ``migrator/_alembic``.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,13 @@ def current(engine: Engine, tables: LedgerTables) -> str | None:
         return connection.scalars(asked).one_or_none()
 
 
+@cache
 def head() -> str:
-    """Return the version this program needs: scripts are named after theirs, and it rises."""
+    """Return the version this program needs: scripts are named after theirs, and it rises.
+
+    They are looked at once: an upgrade may replace them under a running daemon, which is still
+    the program it was.
+    """
     found = [path.name.partition("_")[0] for path in script_location().glob("versions/[0-9]*_*.py")]
     if not found:
         raise LedgerError(f"there are no migration scripts in {script_location()}")

@@ -317,3 +317,12 @@ def test_two_lanes_never_serve_one_source(engine: Engine) -> None:
 def test_the_newest_script_is_the_head_of_all() -> None:
     """``head`` goes by the names of the files; Alembic reads in them who follows whom."""
     assert head() == ScriptDirectory(str(script_location())).get_current_head()
+
+
+def test_a_running_program_needs_what_it_needed_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade may take the scripts away under a daemon, or put newer ones there."""
+    needed = head()
+    monkeypatch.setattr("migrator.ledger.version.script_location", lambda: tmp_path)
+    assert head() == needed
