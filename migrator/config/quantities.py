@@ -17,6 +17,8 @@ _UNITS: Final = {
     "w": timedelta(weeks=1),
 }
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_LONGEST: Final = timedelta(days=36_500)
+"""A hundred years: from now on or back, that is a time that there is, on every kind of clock."""
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KiB|MiB|GiB|)")
 _SIZE_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -32,9 +34,12 @@ def parse_duration(text: str) -> timedelta:
     if not parts or "".join(number + unit for number, unit in parts) != compact:
         raise ValueError("must be a duration such as 250ms, 30s, 1m, 2h or 30d")
     try:
-        return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
-    except OverflowError as exc:
-        raise ValueError("must be a duration below 999999999 days") from exc
+        span = sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError:
+        span = timedelta.max
+    if span > _LONGEST:
+        raise ValueError(f"must be a duration of at most {build_duration(_LONGEST)}")
+    return span
 
 
 def build_duration(span: timedelta) -> str:

@@ -131,6 +131,7 @@ def test_a_pause_of_all_says_what_goes_on(bench: Bench) -> None:
         (Resume(endpoint=EndpointName("No")), "works on: Sales, Shop"),
         (Adjust(knob=Knob.LANES, value="0"), "lanes cannot be '0': input should be greater"),
         (Adjust(knob=Knob.CUTOFF, value="60"), "cutoff cannot be '60': must be a duration"),
+        (Adjust(knob=Knob.CUTOFF, value="4000000d"), "cutoff cannot be '4000000d': must be a dur"),
         (Adjust(knob=Knob.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
         (Adjust(knob=Knob.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
     ],
