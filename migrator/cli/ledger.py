@@ -28,7 +28,8 @@ Examples:
 def purge(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Only rows settled longer ago than this.")
+        str,
+        typer.Option(metavar="DURATION", help="Only rows settled, and due, longer ago than this."),
     ] = "30d",
     run: Annotated[
         int | None, typer.Option(metavar="ID", help="Only rows that this run claimed.")
@@ -38,12 +39,14 @@ def purge(
 ) -> None:
     """Delete bodies and headers of rows that were handed over or given back long ago.
 
-    The counts stay; rows in quarantine stay. What is purged cannot be brought back.
+    The counts stay; rows in quarantine stay, and rows that are not due yet.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
     age = duration("--older-than", older_than)
-    confirmed(yes=yes, what=f"rows settled more than {older_than} ago would be deleted for good")
+    confirmed(
+        yes=yes, what=f"rows settled and due more than {older_than} ago would be deleted for good"
+    )
     with opened(loaded) as app:
         app.ledger_facts.verify()
         before = app.clock.now() - age

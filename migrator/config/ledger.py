@@ -30,8 +30,8 @@ class Ledger(Section):
         Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
     ] = Field(
         default=None,
-        description="rows settled longer ago lose their content for good, as by `migrator ledger "
-        "purge`; empty: never",
+        description="rows settled and due longer ago lose their content for good, as by `migrator "
+        "ledger purge`; empty: never",
     )
     purge_when: str = Field(
         default="0 3 * * *",

@@ -33,7 +33,7 @@ class Upkeep(Protocol):
     """Deletes settled rows."""
 
     def purge(self, *, before: datetime, at_most: int | None, goes_on: Callable[[], bool]) -> int:
-        """Delete rows settled before *before*; see ``ledger.upkeep``."""
+        """Delete rows settled and due before *before*; see ``ledger.upkeep``."""
         ...
 
 
@@ -53,7 +53,7 @@ class Purge:
     """Purges when asked to, and tells what came of it."""
 
     def __init__(self, parts: PurgeParts, *, after: timedelta, most_rows: int = MOST_ROWS) -> None:
-        """Prepare; the errand's thread is to be started. *after*: since they were settled."""
+        """Prepare; the errand's thread is to be started. *after*: since settled and due."""
         self._parts = parts
         self._after = after
         self._most_rows = most_rows
@@ -77,7 +77,7 @@ class Purge:
             return
         more = rows >= self._most_rows
         detail = {"before": before.isoformat(), "run": None, "rows": rows, "is_all": not more}
-        text = f"{rows} rows settled before {before:%Y-%m-%d %H:%M} UTC deleted"
+        text = f"{rows} rows settled and due before {before:%Y-%m-%d %H:%M} UTC deleted"
         self._report("done", f"{text}; there are more" if more else text, detail)
         _log.info("settled rows were purged", extra={"action": EVENT, **detail})
         if rows:

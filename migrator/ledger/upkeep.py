@@ -77,13 +77,15 @@ class SqlUpkeep:
         at_most: int | None = None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Delete rows of batches settled before *before*, of one run or of all; return how many.
+        """Delete rows settled and due before *before*, of one run or of all; return how many.
 
         It ends early when *at_most* rows, or some thousands more, are deleted, or *goes_on*, asked
         between two transactions, says so.
 
-        Rows in quarantine stay, and so do the batches themselves: they are the books. What is
-        purged cannot be recalled, and is not recognised should it turn up in the store again.
+        Rows in quarantine stay, and so do the batches themselves: they are the books. A row that
+        is not due yet stays however long ago it was settled: its message may still wait in the
+        levels, and only by its row can it be recalled, verified, or told from a leftover copy.
+        What is purged is not recognised should it turn up in the store again.
         """
         purged = 0
         while (at_most is None or purged < at_most) and (not purged or goes_on()):
@@ -107,6 +109,8 @@ class SqlUpkeep:
             .where(
                 batch.c.state.in_(_SETTLED),
                 settled_at < before,
+                or_(batch.c.first_due.is_(None), batch.c.first_due < before),
+                row.c.due < before,
                 or_(row.c.state.is_(None), is_settled),
                 row.c.going_back.is_(None),
             )

@@ -248,6 +248,19 @@ def test_purge_deletes_settled_rows_and_keeps_the_books(site: Site) -> None:
     assert _sizes(site) == [(4, 4), (4, 3)]
 
 
+def test_purge_keeps_what_is_not_due_yet(site: Site) -> None:
+    """However long ago it was handed over or called back, its message may still be in a level."""
+    lease = site.lease()
+    endpoint = site.create([*hours(2), *hours(2, start=6_000_000)])
+    _settled(site, lease, endpoint)
+    assert site.upkeep.purge(before=datetime(2500, 1, 1, tzinfo=UTC)) == 2
+    assert [row.store_id for row in site.ledger_rows()] == [
+        timeout_id(n + 6_000_000) for n in (0, 1)
+    ]
+    assert site.upkeep.purge(before=FAR) == 2
+    assert _sizes(site) == [(4, 4)]
+
+
 def test_purge_ends_early_when_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two transactions; the books are right all the same."""
     monkeypatch.setattr("migrator.ledger.upkeep._PURGE_ROWS", 2)

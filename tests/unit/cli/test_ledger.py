@@ -13,7 +13,7 @@ COUNT = "SELECT count(*) FROM migrator_timeout"
 
 @pytest.fixture
 def settled(program: Program) -> Program:
-    """The program, with one row handed over 60 days ago and one today."""
+    """The program, with one row handed over and due 60 days ago and one today."""
     program("db", "upgrade")
     program.change(
         "INSERT INTO migrator_run (id, endpoint, source, options, tool_version, status, begun_at)"
@@ -27,7 +27,7 @@ def settled(program: Program) -> Program:
             f" '{ago(age)}')",
             "INSERT INTO migrator_timeout (id, source, endpoint, store_id, batch_id, row_index,"
             f" due, content_hash) VALUES ({number}, 'Sales_TimeoutData', 'Sales', 'id-{number}',"
-            f" {number}, 0, '2030-01-01 00:00:00.000000', 'h')",
+            f" {number}, 0, '{ago(age)}', 'h')",
         )
     return program
 
