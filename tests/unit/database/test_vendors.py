@@ -1,0 +1,144 @@
+"""What SQL Server and Oracle say of themselves and of failures, without a server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import oracledb
+import pytest
+from oracledb import errors
+from sqlalchemy import make_url
+from sqlalchemy.dialects import mssql as mssql_types
+from sqlalchemy.dialects import oracle as oracle_types
+from sqlalchemy.exc import DBAPIError
+
+from migrator.database import mssql, oracle
+from migrator.database.failures import is_passing, translating
+from migrator.database.types import ColumnTime, rounded_up
+from migrator.errors import LedgerError, StoreError, StoreUnavailable
+from migrator.ledger.grants import GrantedTable, grants
+from migrator.ledger.names import ledger_names
+from migrator.stores.dialects import dialect_for
+
+# the driver cannot be imported without unixODBC, and its errors are no more than their arguments
+OdbcError = type("Error", (Exception,), {"__module__": "pyodbc"})
+
+
+def odbc(state: str, message: str) -> DBAPIError:
+    """Return an error as pyodbc raises it."""
+    text = f"[{state}] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]{message}"
+    return DBAPIError("SELECT 1", None, OdbcError(state, text))
+
+
+def ora(message: str) -> DBAPIError:
+    """Return an error as python-oracledb raises it."""
+    details: Any = errors._Error(message=message)
+    return DBAPIError("SELECT 1", None, oracledb.DatabaseError(details))
+
+
+@pytest.mark.parametrize(
+    ("failure", "passes"),
+    [
+        (odbc("40001", "You are the deadlock victim. (1205) (SQLExecDirectW)"), True),
+        (odbc("42000", "Lock request time out period exceeded. (1222) (SQLExecDirectW)"), True),
+        (odbc("HYT00", "Query timeout expired (0) (SQLExecDirectW)"), True),
+        (odbc("08S01", "Communication link failure (0) (SQLExecDirectW)"), True),
+        (odbc("HY000", "Database is not currently available. (40613) (SQLDriverConnect)"), True),
+        (odbc("28000", "Login failed for user 'x'. (18456) (SQLDriverConnect)"), False),
+        (odbc("42S02", "Invalid object name 'x'. (208) (SQLExecDirectW)"), False),
+        (ora("ORA-00060: deadlock detected while waiting for resource"), True),
+        (ora("ORA-30006: resource busy; acquire with WAIT timeout expired"), True),
+        (ora("ORA-12541: TNS:no listener"), True),
+        (ora("DPY-4024: call timeout of 60000 ms exceeded"), True),
+        (ora("ORA-01017: invalid username/password; logon denied"), False),
+        (ora("ORA-00942: table or view does not exist"), False),
+    ],
+)
+def test_failures_that_pass_are_told_from_those_that_stay(
+    failure: DBAPIError, passes: bool
+) -> None:
+    """Locks, lost connections and servers that move pass; rights and names do not."""
+    assert is_passing(failure) is passes
+    with (
+        pytest.raises(StoreUnavailable if passes else LedgerError),
+        translating(LedgerError, doing="x"),
+    ):
+        raise failure
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "String or binary data would be truncated in table 't', column 'c'. "
+        "Truncated value: 'secret'. (2628) (SQLExecDirectW)",
+        "Violation of UNIQUE KEY constraint 'k'. The duplicate key value is (secret). (2627) (SQL",
+        "Conversion failed when converting the nvarchar value 'secret' to int. (245) (SQL",
+    ],
+)
+def test_no_message_of_sql_server_quotes_a_row(message: str) -> None:
+    """What was in a row stays out of logs and reports."""
+    with pytest.raises(LedgerError) as caught, translating(LedgerError, doing="x"):
+        raise odbc("42000", message)
+    assert "secret" not in str(caught.value)
+
+
+def test_old_servers_are_refused_when_they_are_connected_to() -> None:
+    """Each check names what is needed; Azure's number is no version."""
+    mssql.check_version(13, 3)
+    mssql.check_version(12, 5)
+    oracle.check_version("12.2.0.1.0")
+    oracle.check_character_set("AL32UTF8")
+    with pytest.raises(StoreError, match="2016"):
+        mssql.check_version(12, 3)
+    with pytest.raises(StoreError, match=r"12\.2"):
+        oracle.check_version("12.1.0.2.0")
+    with pytest.raises(StoreError, match="AL32UTF8"):
+        oracle.check_character_set("WE8MSWIN1252")
+
+
+def test_an_address_may_say_what_we_would() -> None:
+    """What is in the URL wins, in any letter case; a whole ODBC string is left alone."""
+    plain = make_url("mssql://user@host/db?driver=ODBC+Driver+18+for+SQL+Server")
+    assert mssql.with_driver(plain).drivername == "mssql+pyodbc"
+    assert mssql.connect_arguments(plain, application="m", timeout_s=9) == {
+        "timeout": 9,
+        "APP": "m",
+    }
+    own = plain.update_query_dict({"App": "mine"})
+    assert mssql.connect_arguments(own, application="m", timeout_s=9) == {"timeout": 9}
+    assert oracle.with_driver(make_url("oracle://u@h/?service_name=x")).drivername.endswith("db")
+
+
+def test_a_moment_is_rounded_as_the_column_rounds_it() -> None:
+    """A DATE has whole seconds; datetime begins in 1753; what is written is never sooner."""
+    moment = datetime(2026, 3, 1, 12, 0, 0, 1_000, tzinfo=UTC)
+    dialect: Any = None
+    date = ColumnTime(oracle_types.DATE())
+    assert date.process_bind_param(moment, dialect) == datetime(2026, 3, 1, 12)  # noqa: DTZ001
+    old = datetime(1000, 1, 1, tzinfo=UTC)
+    kept = ColumnTime(mssql_types.DATETIME())
+    assert kept.process_bind_param(old, dialect) == datetime(1753, 1, 1)  # noqa: DTZ001
+    assert rounded_up(moment, timedelta(seconds=1)) == moment.replace(second=1, microsecond=0)
+    assert rounded_up(moment, timedelta(milliseconds=10)).microsecond == 10_000
+
+
+def test_oracle_names_are_upper_case_however_they_are_given() -> None:
+    """SQLAlchemy spells upper case in lower case, unless it needs quotes (reference 1.1)."""
+    spelled = dialect_for("oracle").spelled
+    assert spelled("Sales_Orders_TO") == "sales_orders_to"
+    assert spelled("Sales-EU_TO") == "SALES-EU_TO"
+
+
+def test_grants_are_no_more_than_is_needed() -> None:
+    """Neither database wants UPDATE on a legacy table for a lock."""
+    table = GrantedTable(schema="dbo", name="a]b", lock_column="PersistenceVersion")
+    found = grants(ledger_names("mssql"), "us]er", [table, table])
+    assert found.endswith("GRANT SELECT, INSERT, DELETE ON [dbo].[a]]b] TO [us]]er];\n")
+    assert found.count("[a]]b]") == 1
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON [migrator].[timeout] TO" in found
+    table = GrantedTable(schema="sales", name="sales_to", lock_column="")
+    assert grants(ledger_names("oracle"), "daemon", [table]) == (
+        'GRANT CREATE SESSION TO "DAEMON";\n'
+        'GRANT SELECT, INSERT, DELETE ON "SALES"."SALES_TO" TO "DAEMON";\n'
+    )
