@@ -1,10 +1,12 @@
 """How fast timeouts are claimed, and whether the last claims cost more than the first.
 
     python benchmarks/claims.py --rows 1000000
+    python benchmarks/claims.py --rows 1000000 --server mariadb
 
-Starts a private PostgreSQL server with durable writes, fills a legacy table as the vendor makes
-it (no statistics, like a table nobody analysed), and claims all of it in batches. Prints one line
-per tenth of the rows; the last column compares the median claim with that of the first tenth.
+Starts a private server with durable writes, fills a legacy table as the vendor makes it (in
+PostgreSQL without statistics, like a table nobody analysed; MariaDB makes its own), and claims
+all of it in batches. Prints one line per tenth of the rows; the last column compares the median
+claim with that of the first tenth.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ if __package__ in (None, ""):  # run as a script: make the checkout importable
 
 from sqlalchemy import text
 
-from dev.servers import PostgresServer
-from migrator.database.engine import open_engine
+from dev.servers import MariadbServer, PostgresServer
+from migrator.database.engine import open_engine, writing
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane
 from migrator.ledger.identity import check_identity
@@ -54,16 +56,12 @@ class Bench:
 
     def seed(self, rows: int, body_bytes: int) -> None:
         """Fill the legacy table; nobody analyses it."""
-        blank = self.store.blank("public.Sales_Orders_TimeoutData")
+        blank = self.store.blank(self.store.source_of(ENDPOINT))
         create_table(self.engine, blank)
-        with self.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert driver is not None  # noqa: S101 - a fresh connection has one
-            driver.autocommit = True
-            driver.execute(
-                'ALTER TABLE "Sales_Orders_TimeoutData" SET (autovacuum_enabled = false)'
-            )
-            driver.autocommit = False
+        if self.engine.dialect.name == "postgresql":
+            without = 'ALTER TABLE "Sales_Orders_TimeoutData" SET (autovacuum_enabled = false)'
+            with writing(self.engine) as connection:
+                connection.execute(text(without))
         what = Invention(
             endpoint=ENDPOINT,
             count=rows,
@@ -106,7 +104,10 @@ class Bench:
     def sizes(self) -> Sequence[tuple[str, str]]:
         """Return the sizes of the ledger's largest table and of its indexes."""
         query = text(
-            "SELECT relname, pg_size_pretty(pg_relation_size(oid)) FROM pg_class "
+            "SELECT table_name, concat(round((data_length + index_length) / 1048576), ' MB') "
+            "FROM information_schema.tables WHERE table_name = 'migrator_timeout'"
+            if self.engine.dialect.name == "mysql"
+            else "SELECT relname, pg_size_pretty(pg_relation_size(oid)) FROM pg_class "
             "WHERE relname LIKE 'timeout%' AND relkind IN ('r', 'i') ORDER BY relname"
         )
         with self.engine.connect() as connection:
@@ -119,9 +120,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch-rows", type=int, default=1000)
     parser.add_argument("--body-bytes", type=int, default=500)
+    parser.add_argument("--server", choices=["postgresql", "mariadb"], default="postgresql")
     options = parser.parse_args()
-    settings = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
-    with PostgresServer(fsync=True, settings=settings) as server:
+    with _postgresql() if options.server == "postgresql" else _mariadb() as server:
         bench = Bench(server.url(server.create_database()))
         begun = time.perf_counter()
         bench.seed(options.rows, options.body_bytes)
@@ -130,6 +131,20 @@ def main() -> None:
         for name, size in bench.sizes():
             print(f"{name:16} {size}")
         bench.engine.dispose()
+
+
+def _postgresql() -> PostgresServer:
+    return PostgresServer(fsync=True, settings={"shared_buffers": "512MB", "max_wal_size": "4GB"})
+
+
+def _mariadb() -> MariadbServer:
+    settings = {
+        "innodb_buffer_pool_size": "512M",
+        "innodb_log_file_size": "1G",
+        "innodb_flush_log_at_trx_commit": "1",
+        "innodb_doublewrite": "ON",
+    }
+    return MariadbServer(settings=settings)
 
 
 def _print_claims(claims: Sequence[tuple[int, float]]) -> None:

@@ -201,7 +201,7 @@ class MysqlDialect(Dialect):
         self, headers: ColumnElement[Any], body: ColumnElement[Any]
     ) -> ColumnElement[str]:
         """Return the hash; see ``Dialect``. Sessions speak utf8mb4, and so does the text."""
-        utf8 = cast(cast(func.coalesce(headers, ""), Text), LargeBinary)
+        utf8 = cast(func.coalesce(cast(headers, Text), ""), LargeBinary)
         zero: ColumnElement[bytes] = literal_column("0x00")
         return func.sha2(func.concat(utf8, zero, func.coalesce(body, "")), 256)
 
