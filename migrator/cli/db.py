@@ -111,13 +111,19 @@ def grants(
     all_endpoints: AllEndpoints = False,
     as_json: Json = False,
 ) -> None:
-    """Print the GRANTs the daemon needs, and no more. Changes nothing."""
+    """Print the GRANTs the daemon needs, and no more. Changes nothing.
+
+    With a ledger beside a store that is no SQL database, those on the ledger.
+    """
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        store = app.sql_side(wanted_for="granting").store
-        found = chosen_endpoints(store, names)
-        tables = [_granted(store.legacy_table(each.source)) for each in found]
+        if app.settings.store.kind.has_own_ledger:
+            tables = []
+        else:
+            store = app.sql_side(wanted_for="granting").store
+            found = chosen_endpoints(store, names)
+            tables = [_granted(store.legacy_table(each.source)) for each in found]
         text = ledger_grants(app.tables.names, role, tables)
     if session.wants_json:
         write_json("db-grants", {"role": role, "sql": text})

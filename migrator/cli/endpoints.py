@@ -42,4 +42,5 @@ def endpoints(context: typer.Context, as_json: Json = False) -> None:
         ((e.name, e.source, e.name in configured, modes[e.name]) for e in found),
     )
     if not found:
-        say("the store has no timeouts table; check the database and store.schema")
+        where = "store.url" if app.settings.store.kind.has_own_ledger else "store.schema"
+        say(f"the store has no endpoint's timeouts; check the database and {where}")
