@@ -303,11 +303,14 @@ def _folded(text: str, table: str) -> str:
 
 
 def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
-    if rows:
-        count = f"{rows} or more" if rows == MOST_UNOWNED else str(rows)
-        yield StoreRemark(
-            subject=shared.name,
-            text=f"{count} rows belong to no endpoint: {shared.table.c.Endpoint.name} is NULL or "
-            "empty; no timeout manager ever sends them, and they stay where they are",
-            remedy="find out whose they are, and enter the endpoint's name",
-        )
+    if not rows:
+        return
+    more = " or more" if rows == MOST_UNOWNED else ""
+    is_one = rows == 1
+    yield StoreRemark(
+        subject=shared.name,
+        text=f"{rows}{more} {'row belongs' if is_one else 'rows belong'} to no endpoint: "
+        f"{shared.table.c.Endpoint.name} is NULL or empty; no timeout manager ever sends "
+        + ("it, and it stays" if is_one else "them, and they stay"),
+        remedy="find out whose they are, and enter the endpoint's name",
+    )

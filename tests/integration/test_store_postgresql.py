@@ -20,6 +20,7 @@ from migrator.stores.dialects.postgresql import PostgresqlDialect
 from migrator.stores.fencing import hold_lease
 from migrator.stores.legacy_table import parse_source
 from migrator.stores.seeding import Invention, insert_rows, invent
+from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import NOW, Site, hours, locked, timeout_id
 
 
@@ -269,6 +270,44 @@ def test_claims_use_the_time_index_without_statistics(site: Site, not_for: tuple
     assert 'Index Scan using "Sales_Orders_TimeoutData_TimeIdx"' in plan
     assert "Seq Scan" not in plan
     assert "using timeout_open" in plan
+
+
+def test_claims_of_a_shared_table_use_the_index_of_endpoint_and_time(site: Site) -> None:
+    """Neither a claim nor a look for endpoints reads the rows of all others."""
+    shared = NHibernateSite(engine=site.engine)
+    endpoint, lease = shared.create(), shared.lease()
+    for source in (shared.source, f"{shared.table}#Before", f"{shared.table}#Sales.Orders.EU"):
+        what = Invention(
+            endpoint="",
+            count=4000,
+            due_from=NOW,
+            due_until=NOW + timedelta(days=5),
+            destinations=("Billing",),
+            seed=len(source),
+        )
+        insert_rows(shared.engine, shared.store.blank(source), invent(what))
+    before = _blocks_read(shared)
+    assert len(shared.store.endpoints()) == 4
+    assert _blocks_read(shared) - before < 60  # the table has some 2000
+    claim = shared.claim(endpoint, lease)
+    plan = _plan(shared, shared.request(endpoint, lease, cursor=claim.cursor))
+    assert "Index Scan using timeoutentity_endpointidx" in plan
+    assert "Seq Scan" not in plan
+    assert "Sort Key: timeoutentity" not in plan
+
+
+def _blocks_read(site: Site) -> int:
+    """Return how many blocks of the shared table and its indexes were looked at so far."""
+    with site.engine.connect() as connection:
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+        connection.exec_driver_sql("SELECT pg_stat_clear_snapshot()")
+        connection.commit()
+        return int(
+            connection.exec_driver_sql(
+                "SELECT heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read "
+                "FROM pg_statio_user_tables WHERE relname = 'timeoutentity'"
+            ).scalar_one()
+        )
 
 
 @pytest.mark.parametrize("is_analysed", [False, True])
