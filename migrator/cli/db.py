@@ -74,7 +74,8 @@ def sql(
     dialect: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Kind of database: postgresql, mysql (and MariaDB), sqlite."
+            metavar="NAME",
+            help="Kind of database: postgresql, mysql (and MariaDB), mssql, oracle, sqlite.",
         ),
     ] = "postgresql",
     schema: Annotated[
