@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -69,7 +69,7 @@ def may_be_doubled(name: str) -> Callable[[Traffic], set[str]]:
     return windows.get(name, lambda _: set())
 
 
-def steps() -> list[object]:
+def steps(short_form: Collection[str]) -> list[object]:
     """Return every step of mode dispatch; those outside the short form run with --full only."""
     names = (
         *("intake.received", "intake.stored", "intake.acked"),
@@ -78,7 +78,7 @@ def steps() -> list[object]:
         *("retry.published", "error.published", "control.claimed"),
     )
     return [
-        pytest.param(name, id=name, marks=[] if name in SHORT_FORM else [pytest.mark.slow])
+        pytest.param(name, id=name, marks=[] if name in short_form else [pytest.mark.slow])
         for name in names
     ]
 
@@ -89,9 +89,20 @@ def related_to(arrival: Arrival) -> str | None:
     return found
 
 
-@pytest.mark.parametrize("name", steps())
+@pytest.mark.parametrize("name", steps(SHORT_FORM))
 def test_kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
-    """Killed at a named step and started again: nothing lost, twice only what the window allows.
+    """Killed at a named step and started again: nothing lost, twice only what the window allows."""
+    kill_at_step(rig, tmp_path, name)
+
+
+@pytest.mark.parametrize("name", steps({"dispatch.confirmed"}))
+def test_kill_at_step_on_mariadb(mariadb_rig: Rig, tmp_path: Path, name: str) -> None:
+    """The same, where nothing tells what it inserts and due times have whole seconds."""
+    kill_at_step(mariadb_rig, tmp_path, name)
+
+
+def kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
+    """Kill the dispatcher at a step with a little of everything under way, and start it again.
 
     What nobody could receive is tried again, given up, or stored meanwhile; its queue is there
     when the program is started again, so that it is either in that or in the error queue.

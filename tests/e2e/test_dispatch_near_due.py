@@ -22,6 +22,19 @@ def test_near_rows_are_sent_and_far_rows_are_moved(rig: Rig, tmp_path: Path) -> 
 
     The queues of the timeout manager are none of its business.
     """
+    send_near_and_move_far(rig, tmp_path)
+
+
+@pytest.mark.slow
+def test_near_rows_are_not_sent_early_where_due_times_have_whole_seconds(
+    mariadb_rig: Rig, tmp_path: Path
+) -> None:
+    """MariaDB cut the fraction off; the header still has it."""
+    send_near_and_move_far(mariadb_rig, tmp_path)
+
+
+def send_near_and_move_far(rig: Rig, tmp_path: Path) -> None:
+    """Run mode migrate with a dispatcher for what is near, and look at what it sent when."""
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
     near_due = {"near_due": "dispatch", "cutoff": "10s"}
