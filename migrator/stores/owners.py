@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, Table, false, func, literal, select, union_all
+from sqlalchemy import Connection, Select, Table, func, literal, literal_column, select, union_all
 
 MOST_UNOWNED: Final = 10_000
 """Rows without owner are counted up to here."""
@@ -32,11 +32,24 @@ def ignores_case(connection: Connection, table: Table) -> bool:
 
     Asked of the column without looking at a row, so that the answer is always the same.
     """
+    return bool(connection.scalar(case_probe(table)))
+
+
+def case_probe(table: Table) -> Select[Any]:
+    """Return what counts 1 where the column's comparison ignores letter case, else 0."""
     owner = table.c.Endpoint
     lower, upper = _PROBE
-    one = select(owner.label("owner")).where(false())
-    probe = union_all(one, select(literal(lower))).subquery("probe")
-    return connection.scalar(select(func.count()).where(probe.c.owner == upper)) == 1
+    one = select(owner.label("owner")).where(literal_column("1") == literal_column("0"))
+    # of the column's own type: Oracle mixes no national text with other text
+    probe = union_all(one, select(literal(lower, owner.type))).subquery("probe")
+    return select(func.count()).where(probe.c.owner == upper)
+
+
+def owner_after(table: Table, last: str | None) -> Select[Any]:
+    """Return what finds the first owner behind *last*; None: the very first."""
+    owner = table.c.Endpoint
+    query = select(func.min(owner))
+    return query if last is None else query.where(owner > last)
 
 
 def unowned_rows(connection: Connection, table: Table) -> int:
@@ -47,11 +60,11 @@ def unowned_rows(connection: Connection, table: Table) -> int:
 
 
 def _walked(connection: Connection, table: Table) -> Sequence[str]:
-    owner, found = table.c.Endpoint, list[str]()
-    last: str | None = connection.scalar(select(func.min(owner)))
+    found = list[str]()
+    last: str | None = connection.scalar(owner_after(table, None))
     while last is not None:
         found.append(last)
-        last = connection.scalar(select(func.min(owner)).where(owner > last))
+        last = connection.scalar(owner_after(table, last))
     return found
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Final
 
-from sqlalchemy import Engine, delete, false
+from sqlalchemy import Engine, delete, literal_column
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.stores.claims import LegacyTables
 from migrator.stores.dialects import dialect_for
+
+_NEVER: Final = literal_column("1") == literal_column("0")
+"""In words that each database takes for a condition; Oracle knows no ``false``."""
 
 
 class SqlPulse:
@@ -46,7 +50,7 @@ class SqlPulse:
             ):
                 dialect_for(connection.dialect.name).wait_at_most(connection, patience)
                 is_let_in = True
-                connection.execute(delete(legacy.table).where(false()))
+                connection.execute(delete(legacy.table).where(_NEVER))
         except StoreUnavailable:
             if not is_let_in:
                 raise

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.oracle.oracledb import OracleDialect_oracledb
 from sqlalchemy.engine import Dialect as Kind
 
 from migrator.database import mssql, oracle
+from migrator.database.guids import GuidBytes
 from migrator.database.portable import first_for_update, for_update
 from migrator.database.types import byte_length, database_now
 from migrator.domain.marks import RowMark
@@ -33,8 +34,15 @@ from migrator.stores.dialects import Dialect, dialect_for
 from migrator.stores.dialects.mssql import MssqlDialect
 from migrator.stores.dialects.mysql import MysqlDialect
 from migrator.stores.dialects.oracle import OracleDialect
-from migrator.stores.legacy_table import LegacyTable, timeouts_table
+from migrator.stores.legacy_table import (
+    LegacyTable,
+    build_shared_source,
+    shared_name,
+    shared_table,
+    timeouts_table,
+)
 from migrator.stores.moving import id_text, in_ledger
+from migrator.stores.owners import case_probe, owner_after
 from migrator.stores.sightings import sighted_rows
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -88,6 +96,34 @@ def families(dialect: str) -> Iterator[tuple[str, list[ClauseElement]]]:
     yield "quarantine", list(_quarantine(dialect, ledger))
     yield "recall", [sighted_rows(ledger, _sightings(), RecallScope(), dialect=dialect)]
     yield "verify", list(_verify(store, legacy, ledger))
+    yield "nhibernate", list(_nhibernate(dialect, ledger))
+
+
+def shared(dialect: str) -> LegacyTable:
+    """Return the rows of one endpoint in NHibernate's table, as an inspector would find it."""
+    store = dialect_for(dialect)
+    is_folded = dialect == "oracle"
+    types = {
+        key: type_.load_dialect_impl(kind_of(dialect)) if isinstance(type_, GuidBytes) else type_
+        for key, type_ in store.shared_column_types().items()
+    }
+    columns: list[Mapping[str, Any]] = [
+        {"name": key.lower() if is_folded else key, "type": type_} for key, type_ in types.items()
+    ]
+    schema = store.default_schema if store.has_schemas else None
+    name = "timeoutentity" if is_folded else "TimeoutEntity"
+    table = shared_table(schema, name, columns, {}, dialect=dialect)
+    source = build_shared_source(shared_name(schema, name), "Sales.Orders")
+    return LegacyTable(source=source, table=table, owner="Sales.Orders")
+
+
+def _nhibernate(dialect: str, ledger: LedgerTables) -> Iterator[ClauseElement]:
+    store, legacy = dialect_for(dialect), shared(dialect)
+    yield case_probe(legacy.table)
+    yield owner_after(legacy.table, "Sales.Orders")
+    yield from _claim(store, legacy, ledger)
+    yield from _put_back(store, legacy, ledger)
+    yield from _intake(store, legacy, ledger)
 
 
 def request(legacy: LegacyTable, **changes: Any) -> ClaimRequest:

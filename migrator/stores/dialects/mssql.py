@@ -203,6 +203,11 @@ class MssqlDialect(Dialect):
             "PersistenceVersion": mssql.VARCHAR(23),
         }
 
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of NHibernate's own script."""
+        wide = {"Destination": mssql.NVARCHAR(1024), "Endpoint": mssql.NVARCHAR(440)}
+        return {**super().shared_column_types(), **wide}
+
 
 def _quoted(connection: Connection, legacy: LegacyTable) -> str:
     return connection.dialect.identifier_preparer.format_table(legacy.table).replace("%%", "%")

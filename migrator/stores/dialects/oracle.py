@@ -35,6 +35,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import TypeEngine
 
 from migrator.database import oracle as server
+from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.database.portable import MOST_IN_LIST
 from migrator.database.types import rounded_up
@@ -182,6 +183,18 @@ class OracleDialect(Dialect):
             "Time": oracle.DATE(),
             "Headers": CLOB(),
             "PersistenceVersion": oracle.VARCHAR2(23),
+        }
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of NHibernate's Oracle dialects; SQLAlchemy gives times six digits."""
+        return {
+            "Id": GuidBytes(),
+            "Destination": oracle.NVARCHAR2(1024),
+            "SagaId": GuidBytes(),
+            "State": oracle.BLOB(),
+            "Endpoint": oracle.NVARCHAR2(440),
+            "Time": oracle.TIMESTAMP(),
+            "Headers": oracle.NCLOB(),
         }
 
     def column_names(self) -> Mapping[str, str]:
