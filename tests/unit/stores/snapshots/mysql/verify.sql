@@ -30,7 +30,7 @@ SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.batch_id
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id 
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN ((:param_1_1_1, :param_1_1_2), (:param_1_2_1, :param_1_2_2), (:param_1_3_1, :param_1_3_2));
 
-SELECT migrator_timeout.id, CASE WHEN (migrator_timeout.content_hash = sha2(concat(CAST(CAST(coalesce(migrator_timeout.headers, :coalesce_1) AS CHAR) AS BINARY), 0x00, coalesce(migrator_timeout.body, :coalesce_2)), :sha2_1)) THEN 1 ELSE 0 END AS is_intact 
+SELECT migrator_timeout.id, CASE WHEN (migrator_timeout.content_hash = sha2(concat(CAST(coalesce(CAST(migrator_timeout.headers AS CHAR), :coalesce_1) AS BINARY), 0x00, coalesce(migrator_timeout.body, :coalesce_2)), :sha2_1)) THEN 1 ELSE 0 END AS is_intact 
 FROM migrator_timeout 
 WHERE migrator_timeout.id IN (:id_1_1, :id_1_2);
 
