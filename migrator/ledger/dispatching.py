@@ -141,7 +141,7 @@ class SqlDispatching:
         values = {
             "endpoint": endpoint.name,
             "reason": held.reason,
-            "detail": held.detail,
+            "detail": held.detail or "-",  # on Oracle, nothing would be NULL
             "tries": held.tries,
             "since": held.since,
             "next_try_at": held.next_try_at,

@@ -59,7 +59,7 @@ def insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoi
         endpoint=endpoint.name,
         source=endpoint.source,
         options="{}",
-        tool_version="",
+        tool_version="trial",  # nothing empty: on Oracle that would be NULL
         status="trial",
         begun_at=database_now(),
     )
