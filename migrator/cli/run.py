@@ -36,6 +36,7 @@ from migrator.daemon.recheck import Checks
 from migrator.domain.findings import Level
 from migrator.domain.report import Progress
 from migrator.engine.checks import find_ways, recheck, refuse, run_checks
+from migrator.engine.known_hand_overs import KnownHandOvers
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ExitCode, MigratorError
 from migrator.web.documents import endpoint_documents
@@ -177,9 +178,10 @@ def _preflight(app: App, names: Sequence[str]) -> None:
 def _checks(app: App, names: Sequence[str]) -> Checks:
     """Return what is looked at again while it runs."""
     context = check_context(app, names, None)
+    known = KnownHandOvers(app.hand_overs, app.clock.now)
     return Checks(
         refusing=lambda: recheck(context, destinations=app.destinations.known()),
-        ways=lambda: find_ways(context, app.hand_overs),
+        ways=lambda: find_ways(context, known),
     )
 
 

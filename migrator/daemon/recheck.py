@@ -72,6 +72,8 @@ class Recheck:
         self._bind = bind
         self._may_hold = may_hold
         self._refusals: Mapping[str, Refusal] = {}
+        self._wants_ways = True
+        self._ways: Sequence[Finding] = ()
         self._told: object = None
         self.last: JobReport | None = None
         """What came of the last time; None: not made yet."""
@@ -79,10 +81,14 @@ class Recheck:
 
     def jobs(self, every: timedelta) -> Sequence[Job]:
         """Return what has it looked *every* so often, and more often while anything is refused."""
-        usual = Job(name=NAME, every=every, do=self.errand.ask, last=lambda: self.last)
+        usual = Job(name=NAME, every=every, do=self._ask, last=lambda: self.last)
         if every <= AGAIN:
             return [usual]
         return [usual, Job(name=f"{NAME}-refused", every=AGAIN, do=self._ask_again)]
+
+    def _ask(self) -> bool:
+        self._wants_ways = True
+        return self.errand.ask()
 
     def _ask_again(self) -> bool:
         if self._refusals:
@@ -95,8 +101,10 @@ class Recheck:
         self._refusals = standing(self._refusals, findings)
         if self._may_hold:
             self._hold()
-        ways = self._mended(_made(self._checks.ways))
-        self._tell([*findings, *ways], took_s=time.monotonic() - began_s)
+        if self._wants_ways:  # not each half minute: it reads the ledger
+            self._wants_ways = False
+            self._ways = self._mended(_made(self._checks.ways))
+        self._tell([*findings, *self._ways], took_s=time.monotonic() - began_s)
 
     def _hold(self) -> None:
         if not self._refusals:
@@ -157,9 +165,11 @@ class Recheck:
             text=text,
             detail={**detail, "took_s": round(took_s, 2)},
         )
-        if detail == self._told:
+        # how many wait for a destination, and until when, changes all the time
+        names = sorted(each.subject for each in findings if each.level is Level.REFUSED)
+        if (told := {**detail, "unreachable": names}) == self._told:
             return
-        self._told = detail
+        self._told = told
         level = logging.WARNING if outcome == "refused" else logging.INFO
         _log.log(
             level,

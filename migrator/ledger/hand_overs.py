@@ -29,7 +29,11 @@ class SqlHandOvers:
         self._renamed = renamed
 
     def handed_over(
-        self, *, due_from: datetime, due_until: datetime | None = None
+        self,
+        *,
+        due_from: datetime,
+        due_until: datetime | None = None,
+        handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
         """Return what was handed over, by destination; see ``ports.HandOvers``.
 
@@ -52,6 +56,8 @@ class SqlHandOvers:
         )
         if due_until is not None:
             query = query.where(batch.first_due < due_until, row.due < due_until)
+        if handed_over_from is not None:
+            query = query.where(batch.handed_over_at >= handed_over_from)
         doing = "asking where timeouts were handed over to"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             found = connection.execute(query).all()

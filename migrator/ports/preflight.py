@@ -162,7 +162,11 @@ class HandOvers(Protocol):
     """What the ledger knows of timeouts that wait in the delays, or waited there."""
 
     def handed_over(
-        self, *, due_from: datetime, due_until: datetime | None = None
+        self,
+        *,
+        due_from: datetime,
+        due_until: datetime | None = None,
+        handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
         """Return what was handed over and is due in a range, by destination, sorted; may be empty.
 
@@ -172,6 +176,8 @@ class HandOvers(Protocol):
         Args:
             due_from: Aware, UTC; included.
             due_until: Aware, UTC; not included. None: without end.
+            handed_over_from: Aware, by the ledger's clock; what was handed over before is left
+                out, and not read. None: nothing is.
 
         Raises:
             StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; nothing was changed.

@@ -298,3 +298,5 @@ def test_where_timeouts_were_handed_over_to_is_told_by_due_time(site: Site) -> N
     (near,) = plain.handed_over(due_from=found.first_due, due_until=found.last_due)
     assert near.rows == 4
     assert list(plain.handed_over(due_from=found.last_due + timedelta(seconds=1))) == []
+    for since, seen in ((datetime(2000, 1, 1, tzinfo=UTC), 1), (FAR, 0)):
+        assert len(plain.handed_over(due_from=found.first_due, handed_over_from=since)) == seen

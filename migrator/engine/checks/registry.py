@@ -33,9 +33,9 @@ from migrator.engine.checks import (
     ways_out,
 )
 from migrator.engine.checks.context import DISPATCH, MIGRATE, MOVING, Context
+from migrator.engine.known_hand_overs import KnownHandOvers
 from migrator.engine.preview import chosen_endpoints
 from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
-from migrator.ports import HandOvers
 
 Check = Callable[[Context], Iterable[Finding]]
 
@@ -130,14 +130,22 @@ def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequenc
     return [*found, *guarded(suffix_collisions.NAME, collisions)]
 
 
-def find_ways(context: Context, hand_overs: HandOvers) -> Sequence[Finding]:
+def find_ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
     """Return whether the destinations of what was handed over can be reached; others not."""
     if not context.needs_delays:
         return ()
+    found = _ways(context, known)
+    if any(each.level is Level.REFUSED for each in found):
+        known.forget()  # what was called back since needs no way
+        found = _ways(context, known)
+    return found
+
+
+def _ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
     check = partial(
         ways_out.check,
         context.broker,
-        hand_overs,
+        known,
         version=context.choices.version,
         now=context.wall_clock(),
     )

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.domain.ways import Way
 from migrator.errors import MigratorError
-from migrator.ports import BrokerFacts, HandedOver, HandOvers, NotChecked
+from migrator.ports import BrokerFacts, HandedOver, NotChecked
 
 NAME: Final = "ways-out"
 JUST_DUE: Final = timedelta(hours=1)
 """What was due longer ago has most probably arrived."""
 
 
+class Waiting(Protocol):
+    """Who knows where timeouts were handed over to."""
+
+    def handed_over(self, *, due_from: datetime) -> Sequence[HandedOver]:
+        """Return destinations of what is due from then on; see ``ports.HandOvers``."""
+        ...
+
+
 def check(
-    broker: BrokerFacts, hand_overs: HandOvers | None, *, version: DelaysVersion, now: datetime
+    broker: BrokerFacts, hand_overs: Waiting | None, *, version: DelaysVersion, now: datetime
 ) -> Iterator[Finding]:
     """Refuse destinations of handed-over timeouts that nothing leads to; warn of other dead ends.
 
@@ -53,7 +61,7 @@ def check(
 
 
 def _handed_over(
-    hand_overs: HandOvers | None, now: datetime
+    hand_overs: Waiting | None, now: datetime
 ) -> Mapping[QueueName, HandedOver] | NotChecked:
     if hand_overs is None:
         return NotChecked(reason="no store is configured, so there is no ledger to ask")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -54,6 +55,7 @@ class Bench:
         """Look once; return the outcome, and whether it is fine."""
         if findings:
             self.refusing = list(findings)
+        self.recheck._wants_ways = True
         self.recheck._look()
         assert self.recheck.last is not None
         return self.recheck.last.outcome, self.recheck.last.is_fine
@@ -121,3 +123,29 @@ def test_while_it_refuses_it_looks_more_often() -> None:
     assert refused.do()
     assert asked.is_set()
     assert len(bench.recheck.jobs(timedelta(seconds=5))) == 1
+
+
+def test_ways_are_looked_at_at_the_usual_times_only() -> None:
+    """While something refuses, the ledger is not read each half minute; what it told stands."""
+    bench = Bench()
+    bench.ways, bench.left = [CLOSED], ["Billing"]
+    bench.look(BAD)
+    usual, again = bench.recheck.jobs(timedelta(minutes=10))
+    bench.ways = [OPEN]
+    again.do()
+    bench.recheck._look()
+    assert bench.recheck.last is not None
+    assert bench.recheck.last.text.endswith("cannot be reached: Billing: not bound")
+    usual.do()
+    bench.recheck._look()
+    assert "Billing" not in bench.recheck.last.text
+
+
+def test_how_many_wait_is_no_news() -> None:
+    """The ledger gets an event for what is found, not for each row that becomes due."""
+    bench = Bench()
+    bench.left = ["Billing"]
+    for rows in (10, 9):
+        bench.ways = [replace(CLOSED, text=f"not bound, and {rows} timeouts are due")]
+        bench.look()
+    assert len(bench.notes) == 1

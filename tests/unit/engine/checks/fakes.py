@@ -227,14 +227,20 @@ class FakeHandOvers:
     names: Sequence[str] = ()
     failure: MigratorError | None = None
     asked: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+    since: list[datetime | None] = field(default_factory=list)
 
     def handed_over(
-        self, *, due_from: datetime, due_until: datetime | None = None
+        self,
+        *,
+        due_from: datetime,
+        due_until: datetime | None = None,
+        handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
         """Return what was set, and remember what was asked for."""
         if self.failure is not None:
             raise self.failure
         self.asked.append((due_from, due_until))
+        self.since.append(handed_over_from)
         return [
             HandedOver(destination=QueueName(name), rows=10, first_due=NOW, last_due=NOW)
             for name in self.names
