@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from migrator.config.cron import Cron, parse_rhythm
 from migrator.config.quantities import SOME_TIME, Duration
 from migrator.config.section import Section
+
+_NIGHTLY: Final = "0 3 * * *"
 
 
 def _none_when_empty(value: object) -> object:
@@ -34,7 +36,7 @@ class Ledger(Section):
         "ledger purge`; empty: never",
     )
     purge_when: str = Field(
-        default="0 3 * * *",
+        default=_NIGHTLY,
         description="when that is done: a cron expression in UTC, or a duration between two",
     )
 
@@ -46,5 +48,6 @@ class Ledger(Section):
     @field_validator("purge_when")
     @classmethod
     def _is_rhythm(cls, value: str) -> str:
-        parse_rhythm(value)
+        if value != _NIGHTLY:  # a verb that does not purge need not import the scheduler for it
+            parse_rhythm(value)
         return value
