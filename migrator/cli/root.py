@@ -51,8 +51,8 @@ class Verbs(LazyGroup):
         Verb(
             "pause",
             "control:pause",
-            "Claim nothing more; what is claimed is finished. Lasts until resumed or started"
-            " again.",
+            "Claim nothing more; what is claimed is finished. Lasts until resumed, restarts"
+            " included.",
             epilog="PAUSE_EPILOG",
         ),
         Verb(
