@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,19 @@ from typing import Any
 import pytest
 
 from migrator.database.engine import open_engine
-from migrator.domain.states import BatchState
+from migrator.domain.marks import RowMark
+from migrator.domain.recall import RecallScope
+from migrator.domain.states import BatchState, Event
+from migrator.domain.timeouts import BatchId, TimeoutId
 from migrator.errors import StoreUnavailable
-from migrator.ports import Claim, Lease, StoreEndpoint
+from migrator.ports import Claim, FaultPoint, Lease, StoreEndpoint
 from migrator.ports.documents import DocumentStore
+from migrator.ports.recall import Sighting
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.recalls import DocumentRecalls
 from migrator.stores.documents.store import DocumentStoreView
+from migrator.stores.documents.verification import DocumentVerifications
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.contract.site import NOW, Site
@@ -67,15 +74,22 @@ class RavenSite:
         self.raven.store(id_, content | fields, **{collection: "TimeoutDatas"})
         return id_
 
-    def claims(self, dies_at: str = "") -> DocumentClaims:
-        """Return claims as a new process has them; it dies at a step."""
+    def fault(self, dies_at: str) -> FaultPoint:
+        """Return what ends the process at a step."""
 
-        def fault(step: str) -> None:
+        def reached(step: str) -> None:
             if step == dies_at:
                 raise Died(step)
 
+        return reached
+
+    def claims(self, dies_at: str = "") -> DocumentClaims:
+        """Return claims as a new process has them; it dies at a step."""
         return DocumentClaims(
-            self.books, self.store, ledger_id=lambda: self.site.ledger_id, fault=fault
+            self.books,
+            self.store,
+            ledger_id=lambda: self.site.ledger_id,
+            fault=self.fault(dies_at),
         )
 
     def claim(self, claims: DocumentClaims, **changes: Any) -> Claim | None:
@@ -193,6 +207,99 @@ def test_a_body_that_cannot_be_read_is_set_aside(raven_site: RavenSite) -> None:
     assert batch is not None
     raven_site.claims().release(batch, raven_site.lease)
     assert raven_site.raven.content(id_) == before
+
+
+def test_two_claimers_never_share_a_timeout(raven_site: RavenSite) -> None:
+    """Each has a lane; together they get everything, whoever is faster."""
+    ids = sorted(raven_site.put(n) for n in range(1, 17))
+    run = raven_site.site.run(raven_site.endpoint)
+    leases = [raven_site.lease, raven_site.site.lease(lane=1, owner="other")]
+
+    def claim_all(lease: Lease) -> list[str]:
+        found: list[str] = []
+        request = raven_site.site.request(raven_site.endpoint, lease, run=run, max_rows=3)
+        while claim := raven_site.claims().claim(request):
+            found += raven_site.site.ids(claim)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(claim_all, leases)
+    assert sorted(first + second) == ids
+    assert raven_site.account() == (ids, [])
+    assert raven_site.raven.ids() == []
+
+
+def test_an_id_that_is_stored_again_is_left_to_a_person(raven_site: RavenSite) -> None:
+    """A release sets ours aside; once the other one is gone, ours can go back."""
+    id_ = raven_site.put(1)
+    before = raven_site.raven.content(id_)
+    claim = raven_site.claim(raven_site.claims())
+    assert claim is not None
+    raven_site.put(1, Destination="Theirs")
+    assert raven_site.claims().release(claim.batch, raven_site.lease) == 0
+    assert [row.reason for row in raven_site.site.ledger_rows()] == ["id-taken"]
+    assert (raven_site.raven.content(id_) or {})["Destination"] == "Theirs"
+    assert raven_site.claims().release_quarantined(None) == 0
+    raven_site.raven.remove(id_)
+    assert raven_site.claims().release_quarantined(None) == 1
+    assert raven_site.raven.content(id_) == before
+
+
+@pytest.mark.parametrize("step", ["", "recall.recorded", "recall.put_back", "recall.confirmed"])
+def test_a_handed_over_timeout_comes_back_once(raven_site: RavenSite, step: str) -> None:
+    """As it was, although the recall died half-way and is made again."""
+    ids = [raven_site.put(n) for n in (1, 2)]
+    before = [raven_site.raven.content(id_) for id_ in ids]
+    site = raven_site.site
+    claim = raven_site.claim(raven_site.claims())
+    assert claim is not None
+    batch = site.batches.advance(claim.batch, Event.BEGIN_PUBLISHING, raven_site.lease)
+    site.batches.advance(batch, Event.ALL_SETTLED, raven_site.lease)
+    found = [sighting_of(row) for row in site.ledger_rows()]
+    lease = site.lease(lane=999)
+
+    def recall(dies_at: str) -> None:
+        recalls = DocumentRecalls(
+            site.engine,
+            site.tables,
+            raven_site.books,
+            raven_site.claims(dies_at),
+            fault=raven_site.fault(dies_at),
+        )
+        recalls.restore(found, RecallScope(), lease, not_before=NOW)
+
+    if step:
+        with pytest.raises(Died):
+            recall(step)
+    sent = raven_site.raven.ids("TimeoutDatas/")[:1]  # a timeout manager is faster with one
+    for id_ in sent:
+        raven_site.raven.remove(id_)
+    recall("")
+    left = [id_ for id_ in ids if id_ not in sent]
+    assert raven_site.raven.ids("TimeoutDatas/") == left
+    assert [raven_site.raven.content(id_) for id_ in left] == before[len(sent) :]
+    assert site.states() == {"recalled": 2}
+
+
+def sighting_of(row: Any) -> Sighting:
+    """Return the message of a row, as a recall finds it."""
+    mark = RowMark(
+        batch=BatchId(row.batch_id), row_index=row.row_index, timeout_id=TimeoutId(row.store_id)
+    )
+    return Sighting(row=mark, body_bytes=len(row.body))
+
+
+def test_the_books_compare_store_and_ledger(raven_site: RavenSite) -> None:
+    """What is in both places is told; the counts are of live timeouts."""
+    ids = [raven_site.put(n) for n in (1, 2, 3)]
+    assert raven_site.claim(raven_site.claims(), max_rows=1) is not None
+    raven_site.put(1)
+    site = raven_site.site
+    books = DocumentVerifications(site.engine, site.tables, raven_site.store)
+    (balance,) = books.balances()
+    assert (balance.in_store, balance.claimed) == (3, 1)
+    total, both = books.in_both_places([], at_most=10)
+    assert (total, [each.timeout_id for each in both]) == (1, ids[:1])
 
 
 def test_the_view_shows_endpoints_and_rows(raven_site: RavenSite) -> None:

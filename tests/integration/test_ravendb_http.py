@@ -566,6 +566,39 @@ def test_an_id_that_somebody_stored_again_is_left_to_them(
     assert raven.content(theirs) == {"OwningTimeoutManager": "Else"}
 
 
+def test_what_was_left_out_may_come_back_later_under_the_same_mark(
+    raven: StrictRaven, store: RavenStore
+) -> None:
+    """Each is restored once, also what a first request of that mark still wanted to restore."""
+    first, second = stored(raven, 1), stored(raven, 2)
+    documents = taken(store)
+    changed(raven, first)
+    raven.plan("/bulk_docs")
+    late = raven.plan("/bulk_docs", wait_for=threading.Event())
+    with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
+        hasty.put_back(sales(store), BACK, documents)
+    assert list(store.put_back(sales(store), BACK, documents)) == [second]
+    raven.remove(first)
+    assert set(store.put_back(sales(store), BACK, documents)) == {first, second}
+    raven.remove(second)
+    released(late)
+    assert set(store.put_back(sales(store), BACK, documents)) == {first, second}
+    assert raven.ids("Timeout") == [first]
+
+
+def test_where_nothing_could_be_restored_no_receipt_is_left(
+    raven: StrictRaven, store: RavenStore
+) -> None:
+    """There is nothing to remember, and it can be tried again."""
+    id_ = stored(raven, 1)
+    documents = taken(store)
+    changed(raven, id_)
+    assert list(store.put_back(sales(store), BACK, documents)) == []
+    assert receipts(raven) == []
+    raven.remove(id_)
+    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
+
+
 def test_a_restored_timeout_that_was_sent_is_not_restored_again(
     raven: StrictRaven, store: RavenStore
 ) -> None:

@@ -89,6 +89,7 @@ class StrictRaven:
         self.violations: list[str] = []
         self.plans: list[Plan] = []
         self.page_cap = 1024
+        self._planned: list[Plan] = []
         self._count = 0
         self._lock = threading.RLock()
         owner = self
@@ -110,7 +111,7 @@ class StrictRaven:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for plan in self.plans:
+        for plan in self._planned:
             if plan.wait_for is not None:
                 plan.wait_for.set()
         self._server.shutdown()
@@ -153,6 +154,7 @@ class StrictRaven:
         plan = Plan(where, **what)
         with self._lock:
             self.plans.append(plan)
+            self._planned.append(plan)
         return plan
 
     @contextmanager
@@ -176,7 +178,7 @@ class StrictRaven:
     def answer(self, seen: Seen) -> tuple[int, Any]:
         """Return status and body for a request."""
         with self._lock:
-            before = copy.deepcopy(self.documents)
+            before = dict(self.documents)  # documents are replaced, never changed
             try:
                 return self._answered(seen)
             except ConditionFailed as exc:

@@ -1,7 +1,7 @@
 """Takes documents and puts them back, so that it can be told ever after what was done.
 
 Each change is one batch transaction that also stores a *receipt*: a document named after the
-mark, with the ids that it was done for. Only one batch can ever store a mark's receipt, so
+mark, with the ids that it was done for. A batch names the receipt that it expects to find, so
 whatever a lost answer hides, however late a request arrives and whoever repeats it: the receipt
 tells the outcome, and without one nothing was done. Source: docs/adr/0008-two-step-claims.md.
 """
@@ -29,6 +29,14 @@ _PAUSE_S: Final = 0.05
 
 Fits = Callable[[TimeoutId, RawDocument | None], bool]
 """Whether a document, or its absence, still allows what shall be done for the id."""
+
+
+class _OvertakenError(Exception):
+    """Another batch has stored the receipt."""
+
+    def __init__(self, receipt: RawDocument) -> None:
+        super().__init__(receipt.id)
+        self.receipt = receipt
 
 
 class Receipts:
@@ -59,37 +67,42 @@ class Receipts:
                 and self._family.is_settled(found)
             )
 
-        return self._settled(claim_receipt(mark), MUST_BE_NEW, removals, fits)
+        try:
+            return self._settled(claim_receipt(mark), MUST_BE_NEW, (), removals, fits)
+        except _OvertakenError as overtaken:
+            return ids_in(overtaken.receipt)
 
     def put_back(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
         """Store *documents* again where nobody else did; see ``ports.DocumentStore``.
 
-        The receipt is opened first, and closed by the batch that restores. A batch that arrives
+        The receipt is opened first, and the batch that restores replaces it. A batch that arrives
         late finds another receipt, or none, and does nothing: not even when its documents were
-        restored, sent and removed meanwhile, and the receipt is forgotten.
+        restored, sent and removed meanwhile, and the receipt is forgotten. What was left out may
+        be tried again under the same mark.
         """
         if not documents:
             return ()
         receipt = restore_receipt(mark)
-        opened = self._opened(receipt)
-        if (told := ids_in(opened)) is not None:
-            return told
-        puts: dict[TimeoutId, Put | Remove] = {}
-        for document in documents:
-            again = restored(document, self._family)
-            puts[document.id] = Put(
-                id=document.id,
-                content=again.content,
-                metadata=again.metadata,
-                expected=MUST_BE_NEW,
-            )
-        return self._settled(receipt, opened.version, puts, lambda _, found: found is None)
+        puts = {document.id: self._put(document) for document in documents}
+        for _ in range(_ROUNDS):
+            opened = self._opened(receipt)
+            done = ids_in(opened)
+            wanted = {id_: put for id_, put in puts.items() if id_ not in done}
+            if not wanted:
+                return done
+            with contextlib.suppress(_OvertakenError):
+                back = self._settled(receipt, opened.version, done, wanted, _is_absent)
+                if not back:  # nothing to remember; what is late needs the receipt it knows
+                    with contextlib.suppress(StoreError):
+                        self._send([Remove(id=receipt, expected=None)])
+                return back
+        raise StoreUnavailable(f"{self._http.where}: others keep changing the receipt {receipt!r}")
 
     def forget(self, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove the receipts of *mark*, once all that they tell of is among *ids*."""
         receipts = (claim_receipt(mark), restore_receipt(mark))
         found = list(self._reader.by_id(receipts))
-        done = [each for each in found if set(ids_in(each) or ()) <= set(ids)]
+        done = [each for each in found if set(ids_in(each)) <= set(ids)]
         if done:
             try:
                 self._send([Remove(id=each.id, expected=None) for each in done])
@@ -104,7 +117,7 @@ class Receipts:
         found = self._find(receipt)
         if found is None:
             with contextlib.suppress(Conflict):  # an earlier request of ours was sooner
-                self._send([self._receipt(receipt, MUST_BE_NEW, None)])
+                self._send([self._receipt(receipt, MUST_BE_NEW, ())])
             found = self._find(receipt)
         if found is None:
             raise StoreUnavailable(f"{self._http.where}: the receipt {receipt!r} is not there yet")
@@ -114,33 +127,34 @@ class Receipts:
         self,
         receipt: str,
         expected: str,
+        done: Collection[TimeoutId],
         commands: Mapping[TimeoutId, Put | Remove],
         fits: Fits,
     ) -> Collection[TimeoutId]:
-        """Send *commands* until a receipt tells for which of them it was done; return those.
+        """Do those of *commands* that fit, in one batch with the receipt; return *done* and those.
 
         Even when none is left the receipt is stored: it stops a request that is still under way.
+
+        Raises:
+            _OvertakenError: There is another receipt than the *expected* one.
         """
         left = dict(commands)
         for _ in range(_ROUNDS):
-            ids = tuple(left)
+            ids = (*done, *left)
             try:
                 # The receipt first: another node of the server is told in this order.
                 self._send([self._receipt(receipt, expected, ids), *left.values()])
             except Conflict:
                 # Documents first, then the receipt: of what our own earlier request changed in
                 # between, the receipt tells.
-                found = {raw.id.lower(): raw for raw in self._reader.by_id(ids)}
-                told = ids_in(self._find(receipt))
-                if told is not None:
-                    return told
-                left = {
-                    id_: command
-                    for id_, command in left.items()
-                    if fits(id_, found.get(id_.lower()))
-                }
-                if len(left) == len(ids):
+                found = {raw.id.lower(): raw for raw in self._reader.by_id(left)}
+                current = self._find(receipt)
+                if current is not None and current.version != expected:
+                    raise _OvertakenError(current) from None
+                fitting = {id_: c for id_, c in left.items() if fits(id_, found.get(id_.lower()))}
+                if len(fitting) == len(left):
                     time.sleep(_PAUSE_S)
+                left = fitting
             else:
                 return ids
         raise StoreUnavailable(
@@ -148,10 +162,19 @@ class Receipts:
             f"{receipt!r}; nothing was done"
         )
 
-    def _receipt(self, receipt: str, expected: str, ids: Sequence[TimeoutId] | None) -> Put:
+    def _put(self, document: Document) -> Put:
+        again = restored(document, self._family)
+        return Put(
+            id=document.id,
+            content=again.content,
+            metadata=again.metadata,
+            expected=MUST_BE_NEW,
+        )
+
+    def _receipt(self, receipt: str, expected: str, ids: Sequence[TimeoutId]) -> Put:
         return Put(
             id=receipt,
-            content={"Ids": None if ids is None else list(ids)},
+            content={"Ids": list(ids)},
             metadata=self._family.metadata_of(COLLECTION),
             expected=expected,
         )
@@ -182,15 +205,17 @@ def restore_receipt(mark: Mark) -> str:
     return f"migrator/restores/{mark}"
 
 
-def ids_in(receipt: RawDocument | None) -> Collection[TimeoutId] | None:
-    """Return what a closed receipt lists; None when there is none, or it is only opened.
+def ids_in(receipt: RawDocument) -> Collection[TimeoutId]:
+    """Return what was done by the batches that stored a receipt.
 
     Raises:
         StoreError: Somebody else wrote it.
     """
-    told = None if receipt is None else receipt.content.get("Ids")
-    if told is None:
-        return None
+    told = receipt.content.get("Ids")
     if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
-        raise StoreError(f"{receipt.id if receipt else ''!r} is not a receipt of migrator's")
+        raise StoreError(f"{receipt.id!r} is not a receipt of migrator's")
     return tuple(TimeoutId(each) for each in told)
+
+
+def _is_absent(_: TimeoutId, found: RawDocument | None) -> bool:
+    return found is None
