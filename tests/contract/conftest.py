@@ -6,6 +6,7 @@ them have one database after the other, emptied before each.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -96,15 +97,30 @@ def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+@pytest.fixture(scope="session")
+def mysql_engine() -> Iterator[Engine]:
+    """A database of a MySQL server that somebody named; everything in it goes."""
+    engine = open_engine(MYSQL_URL)
+    if "test" not in str(engine.url.database):
+        pytest.fail("tests empty the database of MIGRATOR_MYSQL_URL: its name must say test")
+    migrations.upgrade(engine, build_tables(names_for(engine)))
+    yield engine
+    engine.dispose()
+
+
+MYSQL_URL = os.environ.get("MIGRATOR_MYSQL_URL", "")
+KINDS = ["postgresql", "mariadb", "sqlite", *(["mysql"] if MYSQL_URL else [])]
+
+
+@pytest.fixture(params=KINDS)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database of each kind, with a ledger."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
         yield f"sqlite:///{tmp_path}/legacy.db"
         return
-    if request.param == "mariadb":
-        engine: Engine = request.getfixturevalue("mariadb_engine")
+    if request.param in {"mariadb", "mysql"}:
+        engine: Engine = request.getfixturevalue(f"{request.param}_engine")
         _empty(engine)
         yield engine.url.render_as_string(hide_password=False)
         return
