@@ -172,9 +172,15 @@ class HashedBody(TypeDecorator[str]):
 
 
 def rounded_up(moment: datetime, step: timedelta) -> datetime:
-    """Return *moment*, or the next one that is a whole number of *step* within its second."""
+    """Return *moment*, or the next one that is a whole number of *step* within its second.
+
+    At the end of the calendar there is no next one: there, the last one is returned.
+    """
     past = timedelta(microseconds=moment.microsecond) % step
-    return moment + (step - past) if past else moment
+    try:
+        return moment + (step - past) if past else moment
+    except OverflowError:
+        return moment - past
 
 
 class database_now(FunctionElement[datetime]):
