@@ -62,16 +62,18 @@ def with_driver(url: URL) -> URL:
 
 
 def connect_arguments(url: URL, connect_timeout_s: int) -> dict[str, Any]:
-    """Return what the driver is told, as far as *url* does not say it."""
-    wanted: Mapping[str, Any] = {
+    """Return what the driver is told: patience as far as *url* does not say it, the rest anyway.
+
+    With another character set, text would be cut or refused on its way; with another mode, too.
+    """
+    patience: Mapping[str, Any] = {
         "connect_timeout": connect_timeout_s,
         # for the server's greeting; sessions have a patience of their own
         "read_timeout": connect_timeout_s,
         "write_timeout": connect_timeout_s,
-        "charset": "utf8mb4",
-        "sql_mode": _MODE,
     }
-    return {name: value for name, value in wanted.items() if name not in url.query}
+    left = {name: value for name, value in patience.items() if name not in url.query}
+    return {**left, "charset": "utf8mb4", "sql_mode": _MODE}
 
 
 def prepare(engine: Engine, patience: Patience) -> None:

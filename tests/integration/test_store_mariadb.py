@@ -21,7 +21,7 @@ from migrator.database import mysql
 from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
 from migrator.domain.timeouts import Lane, TimeoutId
-from migrator.errors import LedgerError, StoreError, StoreUnavailable
+from migrator.errors import LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ports import NewTimeout, StoreEndpoint
 from migrator.stores.dialects.mysql import MysqlDialect
@@ -67,6 +67,17 @@ def insert(site: Site, *rows: tuple[int, str]) -> None:
             due=due,
             headers=headers,
         )
+
+
+def _new(*, due_at: datetime = NOW + timedelta(hours=1), body: bytes = b"") -> NewTimeout:
+    return NewTimeout(
+        id=TimeoutId(timeout_id(1)),
+        destination="Billing",
+        saga_id=timeout_id(0),
+        body=body,
+        due_at=due_at,
+        headers_text="{}",
+    )
 
 
 def stored(site: Site) -> list[Any]:
@@ -117,19 +128,49 @@ def test_a_new_timeout_is_never_due_sooner_than_it_says(
     site: Site, endpoint: StoreEndpoint, microsecond: int, kept: str
 ) -> None:
     """MariaDB would cut the fraction off; who looks only at the column would send it early."""
-    due_at = datetime(2026, 3, 2, microsecond=microsecond, tzinfo=UTC)
-    new = NewTimeout(
-        id=TimeoutId(timeout_id(1)),
-        destination="Billing",
-        saga_id=timeout_id(0),
-        body=b"",
-        due_at=due_at,
-        headers_text="{}",
-    )
+    new = _new(due_at=datetime(2026, 3, 2, microsecond=microsecond, tzinfo=UTC))
     lease = site.lease()
     assert site.intake.apply(endpoint, [new], lease).stored == 1
     assert site.intake.apply(endpoint, [new], lease).known == 1
     assert str(stored(site)[0][4]) == f"2026-03-02 {kept}"
+
+
+def test_a_timeout_for_the_end_of_the_calendar_is_stored(
+    site: Site, endpoint: StoreEndpoint
+) -> None:
+    """Some mean "never" by it; there is no next second to round up to."""
+    latest = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert site.intake.apply(endpoint, [_new(due_at=latest)], site.lease()).stored == 1
+    assert str(stored(site)[0][4]) == "9999-12-31 23:59:59"
+
+
+def test_a_message_too_large_for_the_server_is_refused(site: Site, endpoint: StoreEndpoint) -> None:
+    """The server hangs up on it, which would look like an outage, again and again."""
+    lease = site.lease()
+    with reading(site.engine) as connection:
+        room = int(connection.scalar(text("SELECT @@max_allowed_packet")) or 0)
+    for size in (room * 2, room, room // 2):
+        with pytest.raises(RowRefused, match="max_allowed_packet"):
+            site.intake.apply(endpoint, [_new(body=b"x" * size)], lease)
+    body = bytes(room // 2 - 2100)
+    assert site.intake.apply(endpoint, [_new(body=body)], lease).stored == 1
+    claim = site.claim(endpoint, lease)
+    assert [row.body for row in site.batches.rows(claim.batch)] == [body]
+
+
+@pytest.mark.parametrize("query", [{"charset": "utf8"}, {"charset": "latin1", "sql_mode": "ANSI"}])
+def test_no_address_changes_what_text_is(
+    site: Site, endpoint: StoreEndpoint, query: dict[str, str]
+) -> None:
+    """Addresses are copied from elsewhere; a claim with four-byte characters must still work."""
+    insert(site, (1, "2026-03-01 13:00:00"))
+    other = Site(engine=open_engine(site.engine.url.update_query_dict(query)))
+    (row,) = other.batches.rows(other.claim(endpoint, other.lease()).batch)
+    assert json.loads(str(row.headers_text)) == {"NServiceBus.MessageId": "ä€😀"}
+    with reading(other.engine) as connection:
+        mode = connection.scalar(text("SELECT @@sql_mode"))
+    assert "STRICT_ALL_TABLES" in str(mode)
+    other.engine.dispose()
 
 
 def test_a_zero_date_is_no_time(site: Site, endpoint: StoreEndpoint) -> None:

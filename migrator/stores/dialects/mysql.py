@@ -41,8 +41,8 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE
 from migrator.database.guids import GuidBytes, guid_bytes
-from migrator.database.types import UtcDateTime, byte_length
-from migrator.errors import StoreError, StoreUnavailable
+from migrator.database.types import UtcDateTime, byte_length, rounded_up
+from migrator.errors import RowRefused, StoreError, StoreUnavailable
 from migrator.ports import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
@@ -52,6 +52,9 @@ from migrator.stores.selection import wanted
 
 _NAME: Final = "mysql"
 _LONG: Final = timedelta(minutes=10)
+_FITS_ANYWHERE_BYTES: Final = 512 * 1024
+_REST_OF_ROW_BYTES: Final = 4096
+"""Of a statement that inserts one row, beside its body and headers."""
 _SAME_ID: Final = re.compile(r"1062.*PRIMARY'")
 _ROWS: Final = (
     "'$[*]' COLUMNS (row_index FOR ORDINALITY, id VARCHAR(500) CHARACTER SET ascii PATH '$')"
@@ -188,6 +191,7 @@ class MysqlDialect(Dialect):
         values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
         try:
             if values:
+                _demand_room(connection, values)
                 connection.execute(insert(table), values)
         except IntegrityError as exc:
             if exc.orig is not None and _SAME_ID.search(str(exc.orig)):
@@ -316,6 +320,27 @@ def _not_before(due_at: datetime, table: Table) -> datetime:
     """Return when a row is due as its column can say it: not sooner; MariaDB would cut it off."""
     kind = table.c.Time.type
     digits = kind.fraction_digits if isinstance(kind, UtcDateTime) else 0
-    step = timedelta(microseconds=10 ** (6 - digits))
-    past = timedelta(microseconds=due_at.microsecond) % step
-    return due_at + (step - past) if past else due_at
+    return rounded_up(due_at, timedelta(microseconds=10 ** (6 - digits)))
+
+
+def _demand_room(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Return when each row fits into a statement; the server hangs up on one that does not.
+
+    Raises:
+        RowRefused: One does not, and never will.
+    """
+    needed = max(map(_written_bytes, rows))
+    if needed <= _FITS_ANYWHERE_BYTES:
+        return
+    room = int(connection.scalar(text("SELECT @@max_allowed_packet")) or 0)
+    if needed > room:
+        raise RowRefused(
+            f"a row of {needed} bytes in a statement does not fit into the server's "
+            f"max_allowed_packet of {room}"
+        )
+
+
+def _written_bytes(row: Mapping[str, Any]) -> int:
+    """Return the most that a statement takes which inserts *row*: bytes are written as hex."""
+    headers = row["Headers"]
+    return 2 * len(row["State"] or b"") + 2 * len(headers.encode()) + _REST_OF_ROW_BYTES
