@@ -6,6 +6,7 @@ outside of them, and without either there is no socket. Source: docs/control.md.
 
 from __future__ import annotations
 
+import os
 import stat
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from migrator.web.sockets import answers
 RUN: Final = Path("/run")
 """Where systemd makes the folders of its services; tests replace it."""
 _SERVICE: Final = "migrator"
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _FILE: Final = "control.sock"
 _PLAIN: Final = frozenset(f"{string.ascii_letters}{string.digits}:_.".encode())
 
@@ -27,12 +29,14 @@ def own_socket(environ: Mapping[str, str]) -> Path | None:
     """Return where a daemon with this environment listens; None: it has no runtime folder.
 
     The service's folder is systemd's ``RuntimeDirectory=``; the user's gets a folder of ours,
-    which is made here for nobody else.
+    which is made here for nobody else. A user's folder that is somebody else's, as ``su`` and
+    ``sudo`` may hand it down, or that others may write to, is left alone: they could put anything
+    in the place of the socket.
     """
     if given := environ.get("RUNTIME_DIRECTORY"):
         return Path(given.split(":")[0]) / _FILE
     folder = _of_user(environ)
-    if folder is None or not folder.parent.is_dir():
+    if folder is None or not _is_ours_alone(folder.parent):
         return None
     with suppress(OSError):  # whoever listens there says what is wrong
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -79,6 +83,16 @@ def _usual(environ: Mapping[str, str]) -> Iterator[Path]:
 def _of_user(environ: Mapping[str, str]) -> Path | None:
     given = Path(environ.get("XDG_RUNTIME_DIR") or ".")
     return given / _SERVICE if given.is_absolute() else None
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Return whether only we may write in *folder*, as the XDG base directory rules demand."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return is_folder and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
 
 
 def _is_socket(path: Path) -> bool:

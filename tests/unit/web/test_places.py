@@ -41,6 +41,24 @@ def test_without_a_folder_there_is_no_socket(environ: dict[str, str]) -> None:
     assert places.own_socket(environ) is None
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_in_which_others_write_is_left_alone(run: Path, mode: int) -> None:
+    """They could put a link where the socket is to be."""
+    run.chmod(mode)
+    assert places.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
+    assert not list(run.iterdir())
+
+
+def test_a_folder_of_somebody_else_is_left_alone(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root that came by sudo has the user's folder in its environment."""
+    owner = run.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    assert places.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
+    assert not list(run.iterdir())
+
+
 def test_those_that_listen_are_found_and_the_instance_is_preferred(run: Path) -> None:
     """A dead one's socket is none; of several, only an endpoint says which."""
     environ = {"XDG_RUNTIME_DIR": str(run / "user")}
