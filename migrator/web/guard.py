@@ -21,6 +21,8 @@ MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})
 """What anybody on this machine may look at, so that monitoring needs no secret."""
 LOOKING: Final = frozenset({"/status"})
 """What the page shows as well: open where the page is, at an address of this machine alone."""
+_FORWARDING: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""With one of these, a proxy on this machine says that it asks for somebody else."""
 _HARMLESS: Final = frozenset({"GET", "HEAD"})
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -85,7 +87,14 @@ def is_open(asked: Asked, door: Door) -> bool:
     """Return whether *asked* needs no token: it reads, comes from here, and is for everybody."""
     if asked.method not in _HARMLESS or not is_loopback(asked.peer):
         return False
-    return asked.path in MONITORING or (asked.path in LOOKING and door.is_loopback)
+    if asked.path in MONITORING:
+        return True
+    return asked.path in LOOKING and door.is_loopback and not is_forwarded(asked.headers)
+
+
+def is_forwarded(headers: Mapping[str, str]) -> bool:
+    """Return whether a proxy says that somebody else asks, who need not be on this machine."""
+    return any(name in headers for name in _FORWARDING)
 
 
 def is_page(path: str) -> bool:

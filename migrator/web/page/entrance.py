@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from migrator.config.web import is_loopback
-from migrator.web.guard import Door
+from migrator.web.guard import Door, is_forwarded
 from migrator.web.page.exchange import Form, demand_own_page, form_of, go, page, peer_of
 from migrator.web.page.session import LIFE_S, Session, Sessions
 from migrator.web.tries import Tries
@@ -47,7 +47,10 @@ class Entrance:
 
     def may_look(self, request: Request, session: Session | None) -> bool:
         """Return whether the page is shown: to anybody on this machine, else to who logged in."""
-        return session is not None or (self._door.is_loopback and is_loopback(peer_of(request)))
+        if session is not None:
+            return True
+        is_from_here = is_loopback(peer_of(request)) and not is_forwarded(request.headers)
+        return self._door.is_loopback and is_from_here
 
     async def acting(self, request: Request) -> tuple[Session, Form]:
         """Return who acts, and their form; nobody gets past here who may not."""

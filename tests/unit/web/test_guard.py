@@ -65,6 +65,17 @@ def test_looking_needs_no_token_on_this_machine(path: str) -> None:
     assert status(REMOTE, path, peer="192.0.2.7", authorization=f"Bearer {TOKEN}") == 200
 
 
+@pytest.mark.parametrize(
+    "name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"]
+)
+def test_whoever_comes_through_a_proxy_is_not_on_this_machine(name: str) -> None:
+    """It connects from here, and says that it asks for somebody else; monitoring goes on."""
+    header = {name: "127.0.0.1"}
+    assert status(LOCAL, "/status", **header) == 401
+    assert status(LOCAL, "/status", authorization=f"Bearer {TOKEN}", **header) == 200
+    assert status(LOCAL, "/live", **header) == 200
+
+
 def test_where_others_come_in_only_monitoring_is_open() -> None:
     """Behind a proxy everybody seems to be on this machine; the page wants its login there, too."""
     assert status(REMOTE, "/metrics") == 200
