@@ -2,11 +2,14 @@
 
     python benchmarks/claims.py --rows 1000000
     python benchmarks/claims.py --rows 1000000 --server mariadb
+    python benchmarks/claims.py --rows 20000 --server azurite
 
 Starts a private server with durable writes, fills a legacy table as the vendor makes it (in
 PostgreSQL without statistics, like a table nobody analysed; MariaDB makes its own), and claims
-all of it in batches. Prints one line per tenth of the rows; the last column compares the median
-claim with that of the first tenth.
+all of it in batches. With azurite, Microsoft's emulator of Azure Storage has the timeouts and
+PostgreSQL the ledger; of the real service that only tells how many requests there are.
+Prints one line per tenth of the rows; the last column compares the median claim with that of the
+first tenth.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,8 +28,9 @@ if __package__ in (None, ""):  # run as a script: make the checkout importable
 
 from sqlalchemy import text
 
-from dev.servers import MariadbServer, PostgresServer
+from dev.servers import AzuriteServer, MariadbServer, PostgresServer
 from migrator.database.engine import open_engine, writing
+from migrator.domain.partitions import parse_scope
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane
 from migrator.ledger.identity import check_identity
@@ -34,8 +39,13 @@ from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import build_tables
-from migrator.ports import ClaimRequest, Cursor
+from migrator.ports import ClaimRequest, Claims, Cursor, Store
+from migrator.stores.azure.account import Account, AccountSettings
+from migrator.stores.azure.store import AzureStore
 from migrator.stores.claims import SqlClaims
+from migrator.stores.documents.books import DocumentBooks
+from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql_persistence import SqlOptions, SqlStore
 
@@ -51,26 +61,19 @@ class Bench:
         self.engine = open_engine(url)
         self.tables = build_tables(names_for(self.engine))
         upgrade(self.engine, self.tables)
-        self.store = SqlStore(self.engine, self.tables, SqlOptions())
-        self.claims = SqlClaims(self.engine, self.tables, self.store)
+        self.tables_of_rows = SqlStore(self.engine, self.tables, SqlOptions())
+        self.store: Store = self.tables_of_rows
+        self.claims: Claims = SqlClaims(self.engine, self.tables, self.tables_of_rows)
 
     def seed(self, rows: int, body_bytes: int) -> None:
         """Fill the legacy table; nobody analyses it."""
-        blank = self.store.blank(self.store.source_of(ENDPOINT))
+        blank = self.tables_of_rows.blank(self.tables_of_rows.source_of(ENDPOINT))
         create_table(self.engine, blank)
         if self.engine.dialect.name == "postgresql":
             without = 'ALTER TABLE "Sales_Orders_TimeoutData" SET (autovacuum_enabled = false)'
             with writing(self.engine) as connection:
                 connection.execute(text(without))
-        what = Invention(
-            endpoint=ENDPOINT,
-            count=rows,
-            due_from=START,
-            due_until=START + SPAN,
-            destinations=(ENDPOINT, "Billing"),
-            body_bytes=body_bytes,
-        )
-        insert_rows(self.engine, blank, invent(what))
+        insert_rows(self.engine, blank, invent(_what(rows, body_bytes)))
 
     def claim_all(self, batch_rows: int) -> Iterator[tuple[int, float]]:
         """Yield the size and the seconds of each claim, in order."""
@@ -114,16 +117,58 @@ class Bench:
             return [(row[0], row[1]) for row in connection.execute(query)]
 
 
+class AzureBench(Bench):
+    """An account full of timeouts, and a ledger beside it."""
+
+    def __init__(self, account_url: str, ledger_url: str) -> None:
+        super().__init__(ledger_url)
+        settings = AccountSettings(
+            connection_string=account_url,
+            table="TimeoutDataTableName",
+            container="timeoutstate",
+            requests=32,
+        )
+        self.documents = AzureStore(Account(settings), parse_scope("yyyyMMddHH"))
+        books = DocumentBooks(self.engine, self.tables)
+        self.store = DocumentStoreView(self.engine, self.tables, books, self.documents)
+        self.claims = DocumentClaims(
+            books, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
+        )
+
+    def seed(self, rows: int, body_bytes: int) -> None:
+        """Fill table and container."""
+        self.documents.seed(ENDPOINT, invent(_what(rows, body_bytes)))
+
+
+def _what(rows: int, body_bytes: int) -> Invention:
+    return Invention(
+        endpoint=ENDPOINT,
+        count=rows,
+        due_from=START,
+        due_until=START + SPAN,
+        destinations=(ENDPOINT, "Billing"),
+        body_bytes=body_bytes,
+    )
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch-rows", type=int, default=1000)
     parser.add_argument("--body-bytes", type=int, default=500)
-    parser.add_argument("--server", choices=["postgresql", "mariadb"], default="postgresql")
+    parser.add_argument(
+        "--server", choices=["postgresql", "mariadb", "azurite"], default="postgresql"
+    )
     options = parser.parse_args()
-    with _postgresql() if options.server == "postgresql" else _mariadb() as server:
+    with ExitStack() as stack:
+        server: PostgresServer | MariadbServer
+        server = _mariadb() if options.server == "mariadb" else _postgresql()
+        stack.enter_context(server)
         bench = Bench(server.url(server.create_database()))
+        if options.server == "azurite":
+            azurite = stack.enter_context(AzuriteServer())
+            bench = AzureBench(azurite.url(), server.url(server.create_database()))
         begun = time.perf_counter()
         bench.seed(options.rows, options.body_bytes)
         print(f"seeded {options.rows} rows in {time.perf_counter() - begun:.0f} s")

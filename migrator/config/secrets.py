@@ -17,18 +17,19 @@ _USER_INFO: Final = re.compile(r"(\w{1,40}://[^\s:@/]{0,255}):\S{0,1024}@")
 
 Every repetition here has an end, so that a long text takes no longer than its length.
 """
+_VALUE: Final = r"(\s{0,9}=\s{0,9})('[^']{0,1024}'|\"[^\"]{0,1024}\"|[^;&\s]+)"
 _PAIR: Final = re.compile(
-    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token"
-    r"|accountkey|sharedaccesssignature|sig))(\s{0,9}=\s{0,9})"
-    r"('[^']{0,1024}'|\"[^\"]{0,1024}\"|[^;&\s]+)",
+    r"(\w{0,40}(?:password|passwd|passphrase|passcode|pwd|secret|token))" + _VALUE,
     re.IGNORECASE,
 )
+_AZURE: Final = re.compile(r"\b(accountkey|sharedaccesssignature|sig)" + _VALUE, re.IGNORECASE)
 _LARGEST_FILE_BYTES: Final = 64 * 1024
 
 
 def mask(text: str) -> str:
     """Return *text* with everything that looks like a password replaced."""
-    return _PAIR.sub(rf"\1\2{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", text))
+    without_users = _USER_INFO.sub(rf"\1:{MASK}@", text)
+    return _AZURE.sub(rf"\1\2{MASK}", _PAIR.sub(rf"\1\2{MASK}", without_users))
 
 
 def required_secret(value: SecretStr | None, *, key: str, option: str | None = None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import requests
@@ -25,6 +25,7 @@ from azure.data.tables import TableClient, TableServiceClient
 from azure.storage.blob import BlobServiceClient, ContainerClient
 from requests.adapters import HTTPAdapter
 
+from migrator.database.failures import retrying
 from migrator.errors import ConfigError, StoreError, StoreUnavailable
 
 T = TypeVar("T")
@@ -118,9 +119,11 @@ class Account:
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield what *work* returns for each of *items*, in order; several run at a time.
 
-        When one raises, the others that have begun are waited for.
+        Each is tried again a little later while the account is unavailable, so *work* has to be
+        safe to repeat: Azure's client repeats no transaction, not even over a connection that
+        was closed while it was idle. When one raises, the others that have begun are waited for.
         """
-        futures = [self._pool.submit(work, item) for item in items]
+        futures = [self._pool.submit(retrying, partial(work, item)) for item in items]
         try:
             for future in futures:
                 yield future.result()

@@ -17,8 +17,10 @@ from migrator.errors import StoreUnavailable
 from migrator.ports import StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.measuring import TableCount
-from migrator.stores.counting import MOST_ROWS, span_names, span_of
+from migrator.stores.counting import span_names, span_of
+from migrator.stores.legacy_table import LATEST
 
+_MOST: Final = 20_000
 _KEPT_FOR_S: Final = 60.0
 """A document store is not listed more often than that for a page."""
 
@@ -40,22 +42,24 @@ class DocumentCounting:
         self._monotonic = monotonic
         self._kept: dict[str, tuple[float, TableCount]] = {}
 
-    def count(self, source: str, now: datetime, *, most: int = MOST_ROWS) -> TableCount:
-        """Return how many timeouts *source* has, and how soon they are due, as of *now*."""
+    def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
+        """Return how many timeouts *source* has, and how soon they are due, as of *now*.
+
+        Of more than *most* the soonest are counted; that there are more is told.
+        """
         at_s, kept = self._kept.get(source, (0.0, None))
         if kept is not None and self._monotonic() - at_s < _KEPT_FOR_S:
             return kept
-        found, rows, is_all = Counter[int](), 0, True
-        endpoint = endpoint_at(self._documents, source)
-        for page in self._documents.list(endpoint):
-            rows += len(page)
-            found.update(span_of(each.due_at - now) for each in page)
-            if rows > most:
-                is_all = False
-                break
+        listed = self._documents.soonest(
+            endpoint_at(self._documents, source),
+            due_after=None,
+            due_until=LATEST,
+            at_most=most + 1,
+        )
+        found = Counter(span_of(each.due_at - now) for each in listed[:most])
         names = span_names()
         due = [(names[index], found[index]) for index in sorted(found)]
-        counted = TableCount(rows=rows, is_all=is_all, due=due)
+        counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
         self._kept[source] = (self._monotonic(), counted)
         return counted
 

@@ -53,6 +53,7 @@ class Ledger:
         self.living: dict[Lane, str] = {}
         self.taken: set[Lane] = set()
         self.released: list[BatchId] = []
+        self.others_had_all: set[BatchId] = set()
         self.quarantine_asked: list[StoreEndpoint | None] = []
         self.held: set[Lane] = set()
 
@@ -138,8 +139,13 @@ class Ledger:
         return batch.size
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Nothing is half-done here."""
-        raise NotImplementedError
+        """Finish a claim, of which others may have had all."""
+        assert lease.lane in self.held
+        if batch.id in self.others_had_all:
+            del self.batches[batch.id]
+            return None
+        self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.ALL_TAKEN))
+        return self.batches[batch.id]
 
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
@@ -183,6 +189,19 @@ def test_what_may_have_reached_the_broker_is_left_alone(state: BatchState) -> No
     done = rolled_back(ledger)
     assert (list(done.batches), list(done.untouched)) == ([2], [1])
     assert ledger.states()[1] is state
+
+
+def test_what_is_half_done_with_a_document_store_is_finished_and_goes_back() -> None:
+    """Of a claim of which others had all, nothing is left to give back."""
+    ledger = Ledger(
+        batch(1, BatchState.CLAIMING),
+        batch(2, BatchState.RELEASING),
+        batch(3, BatchState.CLAIMING),
+    )
+    ledger.others_had_all.add(BatchId(3))
+    done = rolled_back(ledger)
+    assert (done.rows, list(done.batches), list(done.untouched)) == (20, [1, 2, 3], [])
+    assert ledger.states() == {1: BatchState.RELEASED, 2: BatchState.RELEASED}
 
 
 def test_lanes_of_the_living_are_left_alone() -> None:

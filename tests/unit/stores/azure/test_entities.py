@@ -1,0 +1,82 @@
+"""Tests of ``migrator.stores.azure.entities``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from azure.data.tables import EdmType, EntityProperty, TableEntity, _deserialize, _serialize
+
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import StoreError
+from migrator.stores.azure.entities import due_of, dumped, kept, kept_from_json, loaded, saga_of
+
+CLIENT: Any = _deserialize
+"""What Azure's client does with an answer; it has no public name."""
+WIRE: dict[str, Any] = {
+    "odata.etag": "W/\"datetime'x'\"",
+    "PartitionKey": "id'1",
+    "RowKey": "",
+    "Text": "schön \U0001f4a4 \\u0027",
+    "Empty": "",
+    "Flag": False,
+    "Small": -3,
+    "Big@odata.type": "Edm.Int64",
+    "Big": "9007199254740993",
+    "Odd@odata.type": "Edm.Double",
+    "Odd": 0.1,
+    "When@odata.type": "Edm.DateTime",
+    "When": "2026-11-03T08:15:30.1224179Z",
+    "Who@odata.type": "Edm.Guid",
+    "Who": "5f6e0c1a-0000-4000-8000-00000000c2d1",
+    "Raw@odata.type": "Edm.Binary",
+    "Raw": "AP8=",
+}
+
+
+def test_what_was_read_is_what_is_written() -> None:
+    """Every type, by way of the ledger's JSON, as it goes over the wire."""
+    read = kept(CLIENT._convert_to_entity(WIRE))
+    again = kept_from_json(json.loads(json.dumps(read.to_json())))
+    assert again == read
+    sent = _serialize._add_entity_properties(again.entity())
+    wanted = {key: value for key, value in WIRE.items() if key != "odata.etag"}
+    assert {key: sent[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [("30.122417Z", 122417), ("30.1224170Z", 122417), ("30.1224171Z", 122418), ("30Z", 0)],
+)
+def test_a_due_time_is_never_earlier_than_stored(text: str, micros: int) -> None:
+    """100 ns more than a microsecond are a microsecond more."""
+    wire = {"Time@odata.type": "Edm.DateTime", "Time": f"2026-11-03T08:15:{text}"}
+    due_at = datetime(2026, 11, 3, 8, 15, 30, micros, tzinfo=UTC)
+    assert due_of(CLIENT._convert_to_entity(wire)) == due_at
+
+
+def test_no_saga_is_the_zero_one_or_none() -> None:
+    """Its entry's partition is written in lower case."""
+    saga = UUID("5F6E0C1A-0000-4000-8000-00000000C2D1")
+    assert saga_of(TableEntity(SagaId=saga)) == "5f6e0c1a-0000-4000-8000-00000000c2d1"
+    assert saga_of(TableEntity(SagaId=UUID(int=0))) is None
+    assert saga_of(TableEntity()) is None
+
+
+def test_what_is_not_ours_is_not_restored() -> None:
+    """A ledger that was tampered with, or a row of another store."""
+    extra: dict[str, Any] = {"main": {}, "blob": None}
+    assert loaded(TimeoutId("x"), dumped(extra)) == extra
+    for text in ("", "{}", "[]", "{"):
+        with pytest.raises(StoreError, match="timeout x"):
+            loaded(TimeoutId("x"), text)
+
+
+def test_a_property_of_a_known_type_keeps_it() -> None:
+    """64 bits stay 64 bits."""
+    entity = TableEntity(PartitionKey="a", RowKey="b", N=EntityProperty(5, EdmType.INT64))
+    entity._metadata = {"etag": "e", "timestamp": None}
+    assert kept(entity).properties == {"N": ["Edm.Int64", "5"]}
