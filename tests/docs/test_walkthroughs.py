@@ -36,9 +36,17 @@ PREPARED: Final[Mapping[str, Sequence[str]]] = {
     "how-to/migrate-many.md": (SEED.format("Billing"), *MOVED),
     "how-to/roll-back.md": MOVED,
     "how-to/blue-green-broker.md": (),
+    "how-to/nhibernate.md": (
+        "export MIGRATOR_STORE__KIND=nhibernate",
+        "migrator db upgrade",
+        SEED.format("Sales.Orders"),
+        "migrator delays create",
+    ),
 }
 """Every page whose commands are run, with what its reader has done before."""
-_NOT_RUN: Final = {"how-to/ravendb.md", "how-to/azure.md"}
+_NOT_RUN: Final = {
+    f"how-to/{name}.md" for name in ("azure", "mysql", "oracle", "ravendb", "sql-server")
+}
 """Pages for servers that are not at hand here; they say so, or tests/e2e types their commands."""
 SHORT: Final = {"quickstart.md", "how-to/blue-green-broker.md"}
 """The others' commands are nearly all on these, too: they are only run with all tests."""
