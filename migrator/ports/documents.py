@@ -10,7 +10,7 @@ of guessing. Source: design section 4; docs/adr/0008-two-step-claims.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NewType, Protocol
@@ -35,6 +35,10 @@ def release_mark(ledger_id: str, batch: BatchId) -> Mark:
 def return_mark(ledger_id: str, row: int) -> Mark:
     """Return the mark of putting one row back (quarantine, recall); a row goes back once."""
     return Mark(f"{ledger_id}.{row}.r")
+
+
+IsMeant = Callable[[], bool]
+"""Whether the ledger still says that something goes back; may raise what ends the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +134,21 @@ class DocumentStore(Protocol):
         ...
 
     def put_back(
-        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+        self,
+        endpoint: StoreEndpoint,
+        mark: Mark,
+        documents: Sequence[Document],
+        *,
+        is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
         """Restore documents byte for byte, once per *mark*; return those that are restored.
 
         Repeating with the same mark restores nothing twice, even if a timeout manager sent and
         removed one meanwhile. An id that somebody else has stored again is left out.
+
+        The evidence is opened first, then *is_meant* is asked, and nothing is restored unless it
+        says yes and the evidence is still as it was opened. So whoever is held up here until
+        another one has restored, recorded and forgotten it all restores nothing.
         """
         ...
 

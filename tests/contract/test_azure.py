@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from azure.data.tables import TableServiceClient
+from sqlalchemy import update
 
 from dev.servers import AzuriteServer
 from migrator.database.engine import open_engine
@@ -20,9 +21,9 @@ from migrator.domain.marks import RowMark
 from migrator.domain.partitions import parse_scope
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.report import QuarantineFilter
-from migrator.domain.states import BatchState, Event, Mode
+from migrator.domain.states import BatchState, Event, Mode, RowState
 from migrator.domain.timeouts import BatchId, TimeoutId
-from migrator.errors import StoreError, UnknownEndpoint
+from migrator.errors import LeaseLost, StoreError, UnknownEndpoint
 from migrator.ports import Batch, Claim, Claims, Lease, Store, StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.recall import Recalls, Sighting
@@ -541,3 +542,47 @@ def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: AzureSite) -> 
     assert (counted.rows, counted.is_all) == (3, True)
     assert counted.due == [("up to 1h", 1), ("up to 1d", 2)]
     assert 0 < DocumentPulse(site.documents).answer_s(source, patience=LONG) < 60
+
+
+def test_whoever_comes_late_restores_nothing(
+    site: AzureSite, again: Callable[[], AzureSite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held up while another one restored all, and the timeout manager sent it."""
+    row = due(1)[0]
+    site.legacy.add([row])
+    lease = site.lease()
+    claim = site.must_take(lease)
+    other, put_back = again(), site.documents.put_back
+
+    def held_up(*args: Any, **options: Any) -> Any:
+        with site.engine.begin() as connection:  # the lease runs out
+            past = datetime(2020, 1, 1, tzinfo=UTC)
+            connection.execute(update(site.tables.lease).values(until=past))
+        theirs = other.lease(owner="other")
+        (batch,) = other.batches.open_batches(theirs)
+        assert other.claims.resume(batch, theirs) is None
+        assert site.legacy.try_remove(row.id)
+        return put_back(*args, **options)
+
+    monkeypatch.setattr(site.documents, "put_back", held_up)
+    with pytest.raises(LeaseLost):
+        site.claims.release(claim.batch, lease)
+    assert site.legacy.ids() == set()
+
+
+def test_two_rollbacks_at_once_restore_once(
+    site: AzureSite, again: Callable[[], AzureSite]
+) -> None:
+    """One is held up between recording and restoring; the other one did it all, and it was sent."""
+    row = due(1, body=None)[0]
+    site.legacy.add([row])
+    lease = site.lease()
+    claim = site.must_take(lease)
+    site.hand_over(claim, lease)
+    rows = site.document_books.begin_return(None, QuarantineFilter(), after=0)
+    assert again().claims.release_quarantined(None) == 1
+    assert site.legacy.try_remove(row.id)
+    late: Any = site.claims
+    assert late.bring_back(rows, RowState.RELEASED) == 0
+    assert site.legacy.ids() == set()
+    assert site.states() == {"released": 1}

@@ -9,18 +9,19 @@ import base64
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from migrator.database.engine import open_engine
 from migrator.domain.marks import RowMark
 from migrator.domain.recall import RecallScope
 from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import BatchId, TimeoutId
-from migrator.errors import StoreUnavailable
+from migrator.errors import LeaseLost, StoreUnavailable
 from migrator.ports import Claim, FaultPoint, Lease, StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.recall import Sighting
@@ -243,6 +244,32 @@ def test_an_id_that_is_stored_again_is_left_to_a_person(raven_site: RavenSite) -
     raven_site.raven.remove(id_)
     assert raven_site.claims().release_quarantined(None) == 1
     assert raven_site.raven.content(id_) == before
+
+
+def test_whoever_comes_late_restores_nothing(
+    raven_site: RavenSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held up while another one restored all, and a timeout manager sent it."""
+    id_ = raven_site.put(1)
+    claim = raven_site.claim(raven_site.claims())
+    assert claim is not None
+    ours, put_back = raven_site.lease, raven_site.store.put_back
+
+    def held_up(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        with raven_site.site.engine.begin() as connection:  # the lease runs out
+            past = datetime(2020, 1, 1, tzinfo=UTC)
+            connection.execute(update(raven_site.site.tables.lease).values(until=past))
+        raven_site.lease = raven_site.site.lease(owner="other")
+        raven_site.recover()
+        raven_site.raven.remove(id_)
+        return put_back(*args, **options)
+
+    monkeypatch.setattr(raven_site.store, "put_back", held_up)
+    with pytest.raises(LeaseLost):
+        raven_site.claims().release(claim.batch, ours)
+    assert raven_site.account() == ([], [])
+    assert raven_site.site.states() == {"released": 1}
 
 
 @pytest.mark.parametrize("step", ["", "recall.recorded", "recall.put_back", "recall.confirmed"])

@@ -274,7 +274,7 @@ def test_what_is_put_back_is_among_the_soonest_again(
     first = store.read(sales(store), ids[:1])
     store.forget(sales(store), MARK, store.take(sales(store), MARK, first))
     assert soonest_ids(store, at_most=1) == ids[1:2]
-    store.put_back(sales(store), BACK, first)
+    store.put_back(sales(store), BACK, first, is_meant=lambda: True)
     assert soonest_ids(store, at_most=1) == ids[:1]
 
 
@@ -548,7 +548,7 @@ def test_what_is_put_back_is_what_was_there(raven: StrictRaven, odd: str) -> Non
     with opened(raven, unowned="Sales") as store:
         documents = taken(store)
         assert raven.ids() == []
-        assert list(store.put_back(sales(store), BACK, documents)) == [id_]
+        assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [id_]
     after = raven.documents[id_.lower()]
     assert list(after.content.items()) == list(before.content.items())
     assert (after.id, after.metadata) == (before.id, before.metadata)
@@ -562,7 +562,7 @@ def test_an_id_that_somebody_stored_again_is_left_to_them(
     theirs, ours = stored(raven, 1), stored(raven, 2)
     documents = taken(store)
     raven.store(theirs, {"OwningTimeoutManager": "Else"}, **metadata(raven))
-    assert list(store.put_back(sales(store), BACK, documents)) == [ours]
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [ours]
     assert raven.content(theirs) == {"OwningTimeoutManager": "Else"}
 
 
@@ -576,13 +576,19 @@ def test_what_was_left_out_may_come_back_later_under_the_same_mark(
     raven.plan("/bulk_docs")
     late = raven.plan("/bulk_docs", wait_for=threading.Event())
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
-        hasty.put_back(sales(store), BACK, documents)
-    assert list(store.put_back(sales(store), BACK, documents)) == [second]
+        hasty.put_back(sales(store), BACK, documents, is_meant=lambda: True)
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [second]
     raven.remove(first)
-    assert set(store.put_back(sales(store), BACK, documents)) == {first, second}
+    assert set(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == {
+        first,
+        second,
+    }
     raven.remove(second)
     released(late)
-    assert set(store.put_back(sales(store), BACK, documents)) == {first, second}
+    assert set(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == {
+        first,
+        second,
+    }
     assert raven.ids("Timeout") == [first]
 
 
@@ -593,10 +599,10 @@ def test_where_nothing_could_be_restored_no_receipt_is_left(
     id_ = stored(raven, 1)
     documents = taken(store)
     changed(raven, id_)
-    assert list(store.put_back(sales(store), BACK, documents)) == []
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == []
     assert receipts(raven) == []
     raven.remove(id_)
-    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [id_]
 
 
 def test_a_restored_timeout_that_was_sent_is_not_restored_again(
@@ -608,9 +614,9 @@ def test_a_restored_timeout_that_was_sent_is_not_restored_again(
     raven.plan("/bulk_docs")  # the opening of the receipt
     raven.plan("/bulk_docs", lose=True)
     with pytest.raises(StoreUnavailable):
-        store.put_back(sales(store), BACK, documents)
+        store.put_back(sales(store), BACK, documents, is_meant=lambda: True)
     raven.remove(id_)
-    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [id_]
     assert raven.ids("Timeout") == []
 
 
@@ -623,8 +629,8 @@ def test_a_late_restoration_does_nothing_even_after_the_receipt_is_forgotten(
     raven.plan("/bulk_docs")
     late = raven.plan("/bulk_docs", wait_for=threading.Event())
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
-        hasty.put_back(sales(store), BACK, documents)
-    assert list(store.put_back(sales(store), BACK, documents)) == [id_]
+        hasty.put_back(sales(store), BACK, documents, is_meant=lambda: True)
+    assert list(store.put_back(sales(store), BACK, documents, is_meant=lambda: True)) == [id_]
     raven.remove(id_)
     store.forget(sales(store), BACK, [id_])
     released(late)
@@ -641,7 +647,7 @@ def test_a_late_removal_does_nothing_to_what_was_put_back(
     with opened(raven, timeout_s=0.2) as hasty, pytest.raises(StoreUnavailable):
         hasty.take(sales(store), MARK, documents)
     store.forget(sales(store), MARK, store.take(sales(store), MARK, documents))
-    store.put_back(sales(store), BACK, documents)
+    store.put_back(sales(store), BACK, documents, is_meant=lambda: True)
     released(late)
     assert raven.ids("Timeout") == [id_]
 
@@ -792,7 +798,7 @@ def test_what_was_claimed_elsewhere_is_not_looked_for_here(
         lambda: store.read(theirs, [documents[0].id]),
         lambda: store.soonest(theirs, due_after=None, due_until=NEVER, at_most=1),
         lambda: store.take(theirs, MARK, documents),
-        lambda: store.put_back(theirs, BACK, documents),
+        lambda: store.put_back(theirs, BACK, documents, is_meant=lambda: True),
         lambda: store.forget(theirs, MARK, []),
         lambda: store.probe(theirs),
     )

@@ -179,8 +179,8 @@ def test_a_timeout_is_taken_and_put_back_as_it_was(bench: Bench) -> None:
     assert bench.ids(COLLECTION) == []
     assert list(bench.store.take(bench.sales, MARK, documents)) == [id_]
     bench.store.forget(bench.sales, MARK, [id_])
-    assert list(bench.store.put_back(bench.sales, BACK, documents)) == [id_]
-    assert list(bench.store.put_back(bench.sales, BACK, documents)) == [id_]
+    assert list(bench.store.put_back(bench.sales, BACK, documents, is_meant=lambda: True)) == [id_]
+    assert list(bench.store.put_back(bench.sales, BACK, documents, is_meant=lambda: True)) == [id_]
     bench.store.forget(bench.sales, BACK, [id_])
     (after,) = bench.reader.by_id([id_])
     assert (after.id, after.collection) == (before.id, before.collection)

@@ -8,7 +8,7 @@ comes late cannot touch what was restored meanwhile. Source: docs/adr/0008-two-s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,7 @@ from azure.storage.blob import ContentSettings
 
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Document, Mark
+from migrator.ports.documents import Document, IsMeant, Mark
 from migrator.stores.azure.account import Account, asking, is_about_one
 from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
 from migrator.stores.azure.reading import TimeoutReader
@@ -47,9 +47,15 @@ class Changes:
         """Remove what is unchanged; return what is ours."""
         return self._each(partial(self._take, mark), documents)
 
-    def put_back(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
+    def put_back(
+        self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
+    ) -> Collection[TimeoutId]:
         """Restore what nobody has stored again; return what is restored."""
-        return self._each(partial(self._put_back, mark), documents)
+        opened = [*self._account.each(lambda each: self._opened(each.id, mark), documents)]
+        if not is_meant():  # another one did it all before the evidence was opened here
+            return ()
+        versions = {each.id: version for each, version in zip(documents, opened, strict=True)}
+        return self._each(partial(self._put_back, mark, versions), documents)
 
     def forget(self, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove the evidence *mark* of each of *ids*."""
@@ -120,12 +126,14 @@ class Changes:
                 )
             )
 
-    def _put_back(self, mark: Mark, document: Document) -> bool:
+    def _put_back(
+        self, mark: Mark, versions: Mapping[TimeoutId, str | None], document: Document
+    ) -> bool:
         extra = loaded(document.id, document.extra)
         main = kept_from_json(extra["main"])
         if main is None:
             raise StoreError(f"the ledger does not have timeout {document.id} as it was stored")
-        opened = self._opened(document.id, mark)
+        opened = versions[document.id]
         if opened is None:
             return True
         is_free = not self._reader.has(main) and self._restore_body(extra["blob"], document.body)

@@ -15,7 +15,7 @@ from migrator.domain.partitions import PartitionScope
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import StoreError
 from migrator.ports import StoreEndpoint
-from migrator.ports.documents import Candidate, Document, Mark
+from migrator.ports.documents import Candidate, Document, IsMeant, Mark
 from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
@@ -129,11 +129,16 @@ class AzureStore:
         return self._changes.take(mark, documents)
 
     def put_back(
-        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+        self,
+        endpoint: StoreEndpoint,
+        mark: Mark,
+        documents: Sequence[Document],
+        *,
+        is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
         """Restore byte for byte; see ``ports.DocumentStore``."""
         self._owner(endpoint)
-        restored = self._changes.put_back(mark, documents)
+        restored = self._changes.put_back(mark, documents, is_meant)
         self._leftovers.drop(restored)
         return restored
 

@@ -12,7 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, Select, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    delete,
+    insert,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
@@ -24,7 +35,7 @@ from migrator.domain.conversion import Reason
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
-from migrator.errors import LedgerError
+from migrator.errors import LeaseLost, LedgerError
 from migrator.ports import Batch, ClaimRequest, Lease, StoreEndpoint
 from migrator.ports.documents import Document
 from migrator.stores.claims import inserted_id
@@ -156,9 +167,30 @@ class DocumentBooks:
         with self._writing(f"recording that batch {batch.id} is back") as connection:
             hold_lease(connection, self._ledger, lease)
             hold_batch(connection, self._ledger, batch, lease)
-            back = self._settle(connection, rows, restored, RowState.RELEASED)
+            back = self._settle(connection, rows, restored, RowState.RELEASED, true())
             connection.execute(update(table).where(table.c.id == batch.id).values(stamps))
         return back
+
+    def is_releasing(self, batch: Batch) -> bool:
+        """Return True while *batch* goes back in the attempt that is named.
+
+        Raises:
+            LeaseLost: Somebody else has finished that.
+        """
+        table = self._ledger.batch
+        query = select(table.c.id).where(
+            table.c.id == batch.id,
+            table.c.state == BatchState.RELEASING,
+            table.c.attempt == batch.attempt,
+        )
+
+        def work() -> bool:
+            with self._reading(f"looking whether batch {batch.id} still goes back") as connection:
+                return connection.execute(query).first() is not None
+
+        if not retrying(work):
+            raise LeaseLost(f"batch {batch.id} does not go back any more; nothing was restored")
+        return True
 
     def rows_of(self, batch: Batch) -> Sequence[KeptRow]:
         """Return the rows of *batch* that are not back yet, those in quarantine as well."""
@@ -222,15 +254,28 @@ class DocumentBooks:
         for some in _slices([each.id for each in rows]):
             connection.execute(update(row).where(row.c.id.in_(some)).values(going_back=towards))
 
+    def is_going(self, row: KeptRow, towards: RowState) -> bool:
+        """Return whether *row* is still recorded as going back to become *towards*."""
+        table = self._ledger.timeout
+        query = select(table.c.id).where(table.c.id == row.id, table.c.going_back == towards)
+
+        def work() -> bool:
+            with self._reading("looking whether a row still goes back") as connection:
+                return connection.execute(query).first() is not None
+
+        return retrying(work)
+
     def confirm_return(
         self, rows: Sequence[KeptRow], restored: Collection[TimeoutId], towards: RowState
     ) -> int:
         """Record what became of *rows* that went back; return how many are back.
 
-        Of the others, those on their way out of quarantine stay there, with the reason.
+        Of the others, those on their way out of quarantine stay there, with the reason. Rows of
+        which somebody else has recorded the outcome meanwhile are left as they are.
         """
+        row = self._ledger.timeout
         with self._writing("recording which rows are back") as connection:
-            return self._settle(connection, rows, restored, towards)
+            return self._settle(connection, rows, restored, towards, row.c.going_back == towards)
 
     def _settle(
         self,
@@ -238,13 +283,16 @@ class DocumentBooks:
         rows: Sequence[KeptRow],
         restored: Collection[TimeoutId],
         towards: RowState,
+        which: ColumnElement[bool],
     ) -> int:
-        row = self._ledger.timeout
+        """Record the outcome of those of *rows* that *which* means; return how many are back."""
+        row, settled = self._ledger.timeout, 0
         back = [each.id for each in rows if each.document.id in restored]
         left = [each.id for each in rows if each.document.id not in restored]
         for some in _slices(back):
             values = {"state": towards, "going_back": None}
-            connection.execute(update(row).where(row.c.id.in_(some)).values(values))
+            found = connection.execute(update(row).where(row.c.id.in_(some), which).values(values))
+            settled += found.rowcount
         for some in _slices(left):
             taken: dict[str, Any] = {"going_back": None}
             if towards is RowState.RELEASED:
@@ -253,8 +301,8 @@ class DocumentBooks:
                     "reason": Reason.ID_TAKEN,
                     "reason_detail": "the store has another timeout of this id; remove one",
                 }
-            connection.execute(update(row).where(row.c.id.in_(some)).values(taken))
-        return len(back)
+            connection.execute(update(row).where(row.c.id.in_(some), which).values(taken))
+        return settled
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 

@@ -121,20 +121,28 @@ class DocumentClaims:
 
         Each has a mark of its own, so that any number of them may be tried again.
         """
-        restored = self.restore_singly(rows)
+        restored = self.restore_singly(rows, towards)
         self._fault("return.restored")
         back = self._books.confirm_return(rows, restored, towards)
         self._fault("return.confirmed")
         self.forget_singly([row for row in rows if row.document.id in restored])
         return back
 
-    def restore_singly(self, rows: Sequence[KeptRow]) -> Collection[TimeoutId]:
-        """Restore the document of each row under the row's own mark; return those restored."""
+    def restore_singly(self, rows: Sequence[KeptRow], towards: RowState) -> Collection[TimeoutId]:
+        """Restore the document of each row under the row's own mark; return those restored.
+
+        Rows that no longer go back when it is their turn are left out: another one was faster.
+        """
         ledger_id = self._ledger_id()
 
         def restore(row: KeptRow) -> Collection[TimeoutId]:
             mark = return_mark(ledger_id, row.id)
-            return self._documents.put_back(row.endpoint, mark, [row.document])
+            return self._documents.put_back(
+                row.endpoint,
+                mark,
+                [row.document],
+                is_meant=lambda: self._books.is_going(row, towards),
+            )
 
         with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
             return {each for restored in pool.map(restore, rows) for each in restored}
@@ -167,7 +175,9 @@ class DocumentClaims:
         endpoint = _endpoint_of(batch)
         mark = release_mark(self._ledger_id(), batch.id)
         documents = [row.document for row in self._books.rows_of(batch)]
-        restored = self._documents.put_back(endpoint, mark, documents)
+        restored = self._documents.put_back(
+            endpoint, mark, documents, is_meant=lambda: self._books.is_releasing(batch)
+        )
         self._fault("release.restored")
         back = self._books.confirm_release(batch, restored, lease)
         self._fault("release.confirmed")

@@ -68,7 +68,7 @@ class DocumentRecalls:
             return judged
         self._fault("recall.recorded")
         rows = [*{row.id: row for row in going.values()}.values()]
-        restored = self._claims.restore_singly(rows)
+        restored = self._claims.restore_singly(rows, RowState.RECALLED)
         self._fault("recall.put_back")
         self._books.confirm_return(rows, restored, RowState.RECALLED)
         self._fault("recall.confirmed")

@@ -15,7 +15,7 @@ from typing import Final
 
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Document, Mark
+from migrator.ports.documents import Document, IsMeant, Mark
 from migrator.stores.ravendb.documents import collection_of, restored
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
 from migrator.stores.ravendb.http import Conflict, RavenHttp, UnreadableAnswer
@@ -72,7 +72,9 @@ class Receipts:
         except _OvertakenError as overtaken:
             return ids_in(overtaken.receipt)
 
-    def put_back(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
+    def put_back(
+        self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
+    ) -> Collection[TimeoutId]:
         """Store *documents* again where nobody else did; see ``ports.DocumentStore``.
 
         The receipt is opened first, and the batch that restores replaces it. A batch that arrives
@@ -86,17 +88,25 @@ class Receipts:
         puts = {document.id: self._put(document) for document in documents}
         for _ in range(_ROUNDS):
             opened = self._opened(receipt)
+            if not is_meant():  # another one did it all before the receipt was opened here
+                return ()
             done = ids_in(opened)
             wanted = {id_: put for id_, put in puts.items() if id_ not in done}
             if not wanted:
                 return done
             with contextlib.suppress(_OvertakenError):
                 back = self._settled(receipt, opened.version, done, wanted, _is_absent)
-                if not back:  # nothing to remember; what is late needs the receipt it knows
-                    with contextlib.suppress(StoreError):
-                        self._send([Remove(id=receipt, expected=None)])
+                if not back:
+                    self._drop_empty(receipt)
                 return back
         raise StoreUnavailable(f"{self._http.where}: others keep changing the receipt {receipt!r}")
+
+    def _drop_empty(self, receipt: str) -> None:
+        """Remove a receipt that tells of nothing, unless another one has done something since."""
+        found = self._find(receipt)
+        if found is not None and not ids_in(found):
+            with contextlib.suppress(StoreError):
+                self._send([Remove(id=receipt, expected=found.version, collection=COLLECTION)])
 
     def forget(self, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove the receipts of *mark*, once all that they tell of is among *ids*."""

@@ -14,7 +14,7 @@ from migrator.database.failures import retrying
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import StoreError
 from migrator.ports import StoreEndpoint
-from migrator.ports.documents import Candidate, Document, Mark
+from migrator.ports.documents import Candidate, Document, IsMeant, Mark
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
@@ -160,11 +160,16 @@ class RavenStore:
         return taken
 
     def put_back(
-        self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
+        self,
+        endpoint: StoreEndpoint,
+        mark: Mark,
+        documents: Sequence[Document],
+        *,
+        is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
         """Store documents again; see ``ports.DocumentStore``."""
         self._owner(endpoint)
-        restored = self._receipts.put_back(mark, documents)
+        restored = self._receipts.put_back(mark, documents, is_meant)
         self._soonest.forget()
         return restored
 
