@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from migrator.domain.decommission import LedgerLook, Neighbours, QueueLook, Wishes
+from migrator.domain.decommission_plan import make_plan
 from migrator.domain.decommission_refusals import refusals
 from migrator.domain.timeouts import BatchId, EndpointName
 from tests.unit.domain.decommissions import (
@@ -88,3 +89,16 @@ def test_a_table_that_a_recall_could_want_is_not_dropped_by_the_way(
     """Only who says so gives the recall up."""
     given = facts(ledger=LedgerLook(recallable=9))
     assert [found.code for found in refusals(given, wishes)] == expected
+
+
+def test_a_table_that_endpoints_share_stays() -> None:
+    """Who wants it dropped is refused; the others are told in a note."""
+    given = facts(is_table_shared=True)
+    (refusal,) = refusals(given, Wishes(drops_table=True))
+    assert (refusal.code, "when the last endpoint is gone" in refusal.remedy) == (
+        "table_shared",
+        True,
+    )
+    assert refusals(given, PLAIN) == ()
+    (note,) = make_plan(given, PLAIN).notes
+    assert note.endswith("is shared by all endpoints of the store; it stays")
