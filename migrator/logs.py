@@ -98,11 +98,13 @@ _NOISY: Final = {
     "alembic": logging.WARNING,
     "apscheduler": logging.CRITICAL,
     "asyncio": logging.WARNING,
+    "azure": logging.ERROR,
     "httpcore": logging.WARNING,
     "httpx": logging.WARNING,
     "opentelemetry": logging.CRITICAL,
     "pika": logging.CRITICAL,
     "urllib3": logging.CRITICAL,
+    "urllib3": logging.ERROR,
     "uvicorn": logging.CRITICAL,
 }
 """Libraries whose lines repeat what we log ourselves, from this level on they are shown."""
