@@ -34,6 +34,7 @@ def sighted_rows(
             row.c.due,
             func.coalesce(row.c.state, batch.c.state).label("state"),
             byte_length(row.c.body).label("body_bytes"),
+            row.c.going_back,
             flag(and_(*meant) if meant else true()).label("is_meant"),
         )
         .join(batch, batch.c.id == row.c.batch_id)
@@ -48,7 +49,11 @@ def key_of(sighting: Sighting) -> tuple[int, int]:
 
 
 def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
-    """Return what *sighting* is; ``RESTORED`` means that its row is to be restored."""
+    """Return what *sighting* is; ``RESTORED`` means that its row is to be restored.
+
+    A row that an earlier recall began to restore may be in the store already: that is finished
+    whatever this recall means, and however near it is due, else it would be sent twice.
+    """
     if row is None:
         return RecallOutcome.FOREIGN
     if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
@@ -57,6 +62,8 @@ def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> Rec
         return RecallOutcome.LEFTOVER
     if row.state != BatchState.HANDED_OVER:
         return RecallOutcome.UNSETTLED
+    if row.going_back == RowState.RECALLED:
+        return RecallOutcome.RESTORED
     if not row.is_meant:
         return RecallOutcome.OUT_OF_SCOPE
     return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED

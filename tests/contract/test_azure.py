@@ -360,6 +360,24 @@ def test_a_handed_over_timeout_comes_back_once(
     assert after == before
 
 
+def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: AzureSite) -> None:
+    """The timeout is in the store already: left in its level as well, it would be sent twice."""
+    site.legacy.add(due(1))
+    lease = site.lease()
+    site.hand_over(site.must_take(lease), lease)
+    found = [_sighting(row) for row in site.ledger_rows()]
+    recall, now = site.lease(lane=999), datetime.now(UTC)
+    site.stop_at = "recall.put_back"
+    with pytest.raises(Stopped):
+        site.recalls().restore(found, RecallScope(), recall, not_before=now)
+    site.stop_at = ""
+    scope = RecallScope(destination="Another")
+    near = now + timedelta(hours=2)
+    outcomes = site.recalls().restore(found, scope, recall, not_before=near)
+    assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
+    assert site.states() == {"recalled": 1}
+
+
 def _sighting(row: Any) -> Sighting:
     mark = RowMark(
         batch=BatchId(row.batch_id),
