@@ -104,7 +104,6 @@ _NOISY: Final = {
     "opentelemetry": logging.CRITICAL,
     "pika": logging.CRITICAL,
     "urllib3": logging.CRITICAL,
-    "urllib3": logging.ERROR,
     "uvicorn": logging.CRITICAL,
 }
 """Libraries whose lines repeat what we log ourselves, from this level on they are shown."""
