@@ -6,15 +6,27 @@ import json
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.engine import make_url
 
+from dev.servers import MariadbServer
 from tests.e2e.rig import Rig, row
 
 
 @pytest.mark.slow
-def test_looked_at_migrated_verified_and_taken_back(mariadb_rig: Rig) -> None:
-    """Every verb an operator needs; at the end each row is in the table as it was."""
-    rig = mariadb_rig
+def test_looked_at_migrated_verified_and_taken_back(
+    mariadb_rig: Rig, mariadb_server: MariadbServer
+) -> None:
+    """Every verb an operator needs, with the grants that are printed and nothing beyond them.
+
+    At the end each row is in the table as it was.
+    """
+    rig, url = mariadb_rig, make_url(mariadb_rig.database_url)
     rig.prepare()
+    database = str(url.database)
+    mariadb_server.sql(f"CREATE USER `{database}`")
+    mariadb_server.sql(rig.must("db", "grants", "--role", database), database)
+    limited = url.set(username=database).render_as_string(hide_password=False)
+    rig.settings["MIGRATOR_STORE__URL"] = limited
     rows = [row(timedelta(days=3, seconds=n), body=bytes(range(n % 256))) for n in range(300)]
     rig.insert(rows)
     before = rig.stored()
