@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine import URL, Dialect
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -153,6 +153,14 @@ def be_patient(connection: Any, patience: Patience) -> None:
     _set(connection, settings)
     # the driver takes it only when it connects, and a claim and a verification differ by much
     connection._read_timeout = connection._write_timeout = statement_s + _UNANSWERED_S
+
+
+def forgets(connection: Connection) -> str | None:
+    """Return how the server may forget what it has committed, which no session can forbid it."""
+    chosen = connection.scalar(text("SELECT @@innodb_flush_log_at_trx_commit"))
+    if chosen in (1, 3):
+        return None
+    return f"innodb_flush_log_at_trx_commit is {chosen}"
 
 
 def check_version(version: str) -> None:

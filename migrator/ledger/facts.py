@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
+from migrator.database import mysql
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.errors import LedgerError
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
@@ -22,3 +26,14 @@ class SqlLedgerFacts:
         check_head(self._engine, self._tables)
         ledger_id = check_identity(self._engine, self._tables)
         return f"ledger {ledger_id}, version {head()}"
+
+    def forgets(self) -> str | None:
+        """Return how commits may be forgotten; see ``ports.LedgerFacts``.
+
+        PostgreSQL and SQLite are told not to, session by session.
+        """
+        if self._engine.dialect.name != "mysql":
+            return None
+        doing = "asking how durable the ledger is"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            return mysql.forgets(connection)

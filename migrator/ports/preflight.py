@@ -157,6 +157,14 @@ class LedgerFacts(Protocol):
         """
         ...
 
+    def forgets(self) -> str | None:
+        """Return how its database may forget what it has committed; None: it keeps it.
+
+        Raises:
+            StoreUnavailable: It cannot be asked.
+        """
+        ...
+
 
 class HandOvers(Protocol):
     """What the ledger knows of timeouts that wait in the delays, or waited there."""

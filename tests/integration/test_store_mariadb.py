@@ -22,6 +22,7 @@ from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
 from migrator.domain.timeouts import Lane, TimeoutId
 from migrator.errors import LedgerError, RowRefused, StoreError, StoreUnavailable
+from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ports import NewTimeout, StoreEndpoint
 from migrator.stores.dialects.mysql import MysqlDialect
@@ -358,6 +359,19 @@ def test_a_server_that_is_away_is_unavailable_and_comes_back(
     assert claim is not None
     assert claim.batch.size == 2
     site.engine.dispose()
+
+
+def test_a_server_that_may_forget_commits_is_known(
+    site: Site, mariadb_server: MariadbServer
+) -> None:
+    """Only the whole server can be told not to."""
+    facts = SqlLedgerFacts(site.engine, site.tables)
+    assert facts.forgets() == "innodb_flush_log_at_trx_commit is 2"
+    mariadb_server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    try:
+        assert facts.forgets() is None
+    finally:
+        mariadb_server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,10 @@ NAME: Final = "ledger"
 
 
 def check(ledger: LedgerFacts) -> Iterator[Finding]:
-    """Refuse a ledger that is missing, of another version, or copied from another database."""
+    """Refuse a ledger that is missing, of another version, or copied from another database.
+
+    Warn of a database that may forget what it has committed.
+    """
     try:
         text = ledger.verify()
     except LedgerMissing as exc:
@@ -22,6 +25,20 @@ def check(ledger: LedgerFacts) -> Iterator[Finding]:
         yield _refused(str(exc), "migrator db adopt, when the other database is gone for good")
     else:
         yield Finding(check=NAME, level=Level.OK, subject="ledger", text=text)
+        yield from _forgetful(ledger)
+
+
+def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
+    how = ledger.forgets()
+    if how is not None:
+        yield Finding(
+            check=NAME,
+            level=Level.WARNING,
+            subject="ledger",
+            text=f"{how}: when its machine fails, the database forgets the last second; what was "
+            "handed over in it is then in the table again as well",
+            remedy="SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's settings",
+        )
 
 
 def _refused(text: str, remedy: str) -> Finding:

@@ -212,12 +212,17 @@ class FakeLedger:
     """Implements ``ports.LedgerFacts``."""
 
     failure: MigratorError | None = None
+    forgetting: str | None = None
 
     def verify(self) -> str:
         """Succeed, or fail as set."""
         if self.failure is not None:
             raise self.failure
         return "ledger a1, version 0001"
+
+    def forgets(self) -> str | None:
+        """Return what was set."""
+        return self.forgetting
 
 
 @dataclass

@@ -16,6 +16,14 @@ def test_a_fit_ledger_is_fine() -> None:
     assert (found.level, found.text) == (Level.OK, "ledger a1, version 0001")
 
 
+def test_a_database_that_forgets_is_warned_of() -> None:
+    """It keeps nobody from migrating, and breaks the promise when its machine fails."""
+    fine, found = check(FakeLedger(forgetting="some setting is 2"))
+    assert fine.level is Level.OK
+    assert found.level is Level.WARNING
+    assert found.text.startswith("some setting is 2")
+
+
 @pytest.mark.parametrize(
     ("failure", "remedy"),
     [
