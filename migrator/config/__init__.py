@@ -1,24 +1,16 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
-``models`` and ``servers`` say what can be set, ``sources`` where values come from, ``load`` puts
-the two together and reports every problem at once, ``describe`` tells people the result. Settings
-stop at ``wiring``: everything below gets plain values.
+``models`` says what can be set, larger sections have modules of their own; ``sources`` says where
+values come from, ``load`` puts the two together and reports every problem at once, ``describe``
+tells people the result. Settings stop at ``wiring``: everything below gets plain values.
 """
 
 from migrator.config.describe import Row, describe, show_text
+from migrator.config.dispatch import Dispatch, OnCritical
+from migrator.config.handover import HandOver, NearDue
 from migrator.config.hooks import Hooks
 from migrator.config.load import Loaded, load
-from migrator.config.models import (
-    Dispatch,
-    Endpoint,
-    EndpointMode,
-    HandOver,
-    Log,
-    LogFormat,
-    NearDue,
-    OnCritical,
-    Settings,
-)
+from migrator.config.models import Endpoint, EndpointMode, Log, LogFormat, Settings
 from migrator.config.secrets import mask, required_secret
 from migrator.config.servers import Broker, Store, Tls
 from migrator.config.telemetry import Telemetry

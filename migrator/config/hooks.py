@@ -10,17 +10,13 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, field_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, at_most
-from migrator.config.section import Section
+from migrator.config.section import Section, none_when_empty
 from migrator.domain.hooks import HookEvent
 
 _EVENTS: Final = tuple(str(event) for event in HookEvent)
 
 
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
-
-
-Program = Annotated[Path | None, BeforeValidator(_none_when_empty)]
+Program = Annotated[Path | None, BeforeValidator(none_when_empty)]
 
 
 class Hooks(Section):

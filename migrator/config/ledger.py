@@ -10,13 +10,9 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from migrator.config.cron import Cron, parse_rhythm
 from migrator.config.quantities import SOME_TIME, Duration
-from migrator.config.section import Section
+from migrator.config.section import Section, none_when_empty
 
 _NIGHTLY: Final = "0 3 * * *"
-
-
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
 
 
 class Ledger(Section):
@@ -29,7 +25,7 @@ class Ledger(Section):
         default=None, description="file that holds the URL; a bare name is a systemd credential"
     )
     purge_after: Annotated[
-        Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
+        Annotated[Duration, SOME_TIME] | None, BeforeValidator(none_when_empty)
     ] = Field(
         default=None,
         description="rows settled and due longer ago lose their content for good, as by `migrator "

@@ -9,14 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator
 
 from migrator.config.quantities import Duration, at_most
-from migrator.config.section import Section
+from migrator.config.section import Section, none_when_empty
 
 _MOST_SPANS: Final = 10_000
 _LONGEST_FLUSH: Final = timedelta(seconds=30)
-
-
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
 
 
 class Telemetry(Section):
@@ -26,7 +22,7 @@ class Telemetry(Section):
         default=False,
         description="true: spans of what is handed over and sent go to a collector",
     )
-    endpoint: Annotated[str | None, BeforeValidator(_none_when_empty)] = Field(
+    endpoint: Annotated[str | None, BeforeValidator(none_when_empty)] = Field(
         default=None,
         description="address of the collector's OTLP over HTTP, such as http://127.0.0.1:4318; "
         "empty: OTEL_EXPORTER_OTLP_* of the environment",

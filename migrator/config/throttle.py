@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from migrator.config.cron import parse_cron_window
 from migrator.config.quantities import SOME_TIME, Duration
-from migrator.config.section import Section
+from migrator.config.section import Section, none_when_empty
 from migrator.domain.windows import Opening, parse_window
 
 _UTC: Final = "UTC"
@@ -21,11 +21,7 @@ _WORDS_OF_RANGE: Final = 2
 """``Sat-Sun 00:00-24:00``"""
 
 
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
-
-
-_Limit = Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)]
+_Limit = Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(none_when_empty)]
 
 
 def _opening(text: str, zone: tzinfo) -> Opening:
@@ -64,10 +60,10 @@ class Throttle(Section):
         "of a cron expression for so long: 0 22 * * mon-fri 8h; none: always",
     )
     time_zone: str = Field(default=_UTC, description="time zone of the windows")
-    touch_file: Annotated[Path | None, BeforeValidator(_none_when_empty)] = Field(
+    touch_file: Annotated[Path | None, BeforeValidator(none_when_empty)] = Field(
         default=None, description="while this file exists, nothing is claimed; empty: none"
     )
-    veto_url: Annotated[str | None, BeforeValidator(_none_when_empty)] = Field(
+    veto_url: Annotated[str | None, BeforeValidator(none_when_empty)] = Field(
         default=None,
         description="address that is asked first; anything but 2xx says no; empty: none",
     )

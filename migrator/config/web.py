@@ -9,26 +9,22 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from migrator.config.section import Section
+from migrator.config.section import Section, none_when_empty
 
 AUTO: Final = "auto"
 _SHORTEST_TOKEN_CHARS: Final = 16
 """Shorter ones can be guessed."""
 
 
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
-
-
 class Web(Section):
     """How a running daemon is asked and told: a socket file, and HTTP when wanted."""
 
-    socket: Annotated[Path | Literal["auto"] | None, BeforeValidator(_none_when_empty)] = Field(
+    socket: Annotated[Path | Literal["auto"] | None, BeforeValidator(none_when_empty)] = Field(
         default=AUTO,
         description="file of the control socket, one for each daemon on a machine; auto: in the "
         "runtime folder of the service or the user, if there is one; empty: none",
     )
-    listen: Annotated[str | None, BeforeValidator(_none_when_empty)] = Field(
+    listen: Annotated[str | None, BeforeValidator(none_when_empty)] = Field(
         default=None,
         description="address and port for HTTP, such as 127.0.0.1:9464; empty: none",
     )

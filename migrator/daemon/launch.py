@@ -11,7 +11,8 @@ from datetime import timedelta
 
 import migrator.wiring.parts  # noqa: F401 - a daemon imports nothing after its start; see there
 from migrator.config import Settings
-from migrator.config.models import EndpointMode, OnCritical
+from migrator.config.dispatch import OnCritical
+from migrator.config.models import EndpointMode
 from migrator.config.web import AUTO
 from migrator.daemon.aside import AppRows, Aside
 from migrator.daemon.control import Control, Served

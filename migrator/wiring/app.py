@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from migrator import __version__
 from migrator.config import Settings, required_secret
-from migrator.config.models import MAX_BATCH_ROWS
+from migrator.config.handover import MAX_BATCH_ROWS
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode

@@ -15,7 +15,8 @@ from migrator.broker.publisher import WindowLimits
 from migrator.broker.retries import declare_retry_queues
 from migrator.broker.routes import RabbitRoutes
 from migrator.broker.satellites import open_satellite_link
-from migrator.config.models import Endpoint, EndpointMode, NearDue
+from migrator.config.handover import NearDue
+from migrator.config.models import Endpoint, EndpointMode
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName, RunId
