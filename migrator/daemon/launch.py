@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -19,6 +17,7 @@ from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.gate import Gate
+from migrator.daemon.interpreter import tune
 from migrator.daemon.jobs import Job, Tally
 from migrator.daemon.knobs import Knobs
 from migrator.daemon.lanes import LaneThread
@@ -51,11 +50,6 @@ from migrator.web.serving import WebPlan, serve
 from migrator.wiring import App, tracing
 from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
 
-_SWITCH_S = 0.001
-"""A lane that talks to the broker must not wait 5 ms, Python's default, whenever the thread that
-converts the next batch is busy; measured in benchmarks/handover.py."""
-_GC_THRESHOLDS = (20_000, 20, 20)
-"""Rows make no cycles; looking for some every 700 values is in vain."""
 PATIENCE_S = 90.0
 """``--once`` gives up after failing for so long without progress; a daemon never does."""
 
@@ -83,7 +77,7 @@ def run(
         ConfigError: It cannot listen where ``[web]`` says, or cannot send traces. Nothing was
             begun.
     """
-    _tune_interpreter()
+    tune()
     with ExitStack() as ends:
         tracer = ends.enter_context(tracing(app.settings.telemetry))
         runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
@@ -346,10 +340,3 @@ def _web_plan(app: App) -> WebPlan:
     is_usual = given.socket == AUTO
     file = own_socket(os.environ) if given.socket == AUTO else given.socket
     return WebPlan(socket=file, needs_socket=not is_usual, listen=given.address, token=token)
-
-
-def _tune_interpreter() -> None:
-    """Fit the interpreter to a few threads and many short-lived values (a tenth of the speed)."""
-    sys.setswitchinterval(_SWITCH_S)
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
