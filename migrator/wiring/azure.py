@@ -25,4 +25,8 @@ def open_azure(settings: Settings) -> AzureStore:
             requests=given.requests,
         )
     )
-    return AzureStore(account, parse_scope(given.partition_key_scope))
+    return AzureStore(
+        account,
+        parse_scope(given.partition_key_scope),
+        largest_body=settings.broker.max_message_bytes,
+    )

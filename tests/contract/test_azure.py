@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode, RowState
 from migrator.domain.timeouts import BatchId, TimeoutId
-from migrator.errors import LeaseLost, StoreError, UnknownEndpoint
+from migrator.errors import LeaseLost, StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ports import Batch, Claim, Claims, Lease, Store, StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.recall import Recalls, Sighting
@@ -604,3 +605,65 @@ def test_two_rollbacks_at_once_restore_once(
     assert late.bring_back(rows, RowState.RELEASED) == 0
     assert site.legacy.ids() == set()
     assert site.states() == {"released": 1}
+
+
+def test_timeouts_under_another_scope_are_refused_and_not_overlooked(site: AzureSite) -> None:
+    """Nobody would find them; a leftover of such a scope harms nobody."""
+    row = due(1)[0]
+    site.legacy.add([replace(row, id="left"), row])
+    for each in ("left", row.id):
+        entity = site.legacy.table.get_entity(row.partition, each)
+        site.legacy.table.create_entity({**entity, "PartitionKey": row.due_at.strftime("%Y-%m-%d")})
+        site.legacy.table.delete_entity(row.partition, each)
+    site.legacy.table.delete_entity("left", "")
+    asked: Sequence[Callable[[], object]] = (
+        site.documents.endpoints,
+        lambda: list(site.documents.list(site.orders_or_named)),
+        lambda: site.documents.probe(site.orders_or_named),
+    )
+    for ask in asked:
+        with pytest.raises(StoreError, match=r"store\.azure\.partition_key_scope"):
+            ask()
+    site.legacy.table.delete_entity(row.id, "")
+    for ask in asked:
+        ask()
+
+
+def test_the_soonest_of_a_partition_with_many_are_found(site: AzureSite) -> None:
+    """Their ids are in another order than their due times, over many pages."""
+    base = datetime.now(UTC).replace(minute=10, second=0, microsecond=0) + timedelta(days=1)
+    rows = [
+        replace(row, due_at=base - timedelta(seconds=n)) for n, row in enumerate(due(1, count=20))
+    ]
+    site.legacy.add(rows)
+    found = site.documents.soonest(site.orders_or_named, due_after=None, due_until=base, at_most=2)
+    assert [each.id for each in found] == [rows[19].id, rows[18].id]
+
+
+def test_a_body_too_large_to_be_held_stays_where_it_is(site: AzureSite) -> None:
+    """The timeout is set aside with its size, and goes back as it was."""
+    rows = [*due(1, body=b"x" * 9), *due(1, start=1)]
+    site.legacy.add(rows)
+    before = site.legacy.contents()
+    account: Any = site.documents._account
+    site.claims._documents = AzureStore(  # type: ignore[attr-defined]
+        account, parse_scope("yyyyMMddHH"), largest_body=8
+    )
+    lease = site.lease()
+    claim = site.must_take(lease)
+    assert site.ids(claim) == [rows[1].id]
+    assert "9 bytes" in site.ledger_rows()[0].reason_detail
+    assert site.legacy.contents() == {rows[0].id: before[rows[0].id]}
+    assert site.claims.release(claim.batch, lease) == 2
+    assert site.legacy.contents() == before
+
+
+def test_a_key_that_is_none_is_no_passing_failure(site: AzureSite) -> None:
+    """Trying again would not help."""
+    url = re.sub(r"AccountKey=[^;]+", "AccountKey=x", site.legacy.url)
+    settings = AccountSettings(connection_string=url, table="T", container="c", requests=1)
+    store = AzureStore(Account(settings), parse_scope("yyyyMMddHH"))
+    with pytest.raises(StoreError, match="account key") as caught:
+        store.endpoints()
+    assert not isinstance(caught.value, StoreUnavailable)
+    store.close()

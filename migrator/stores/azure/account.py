@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import requests
 from azure.core.exceptions import (
     AzureError,
+    ClientAuthenticationError,
     HttpResponseError,
     ServiceRequestError,
     ServiceResponseError,
@@ -177,6 +178,8 @@ def asking(doing: str, *, place: str) -> Iterator[None]:
     except HttpResponseError as exc:
         if is_about_one(exc):
             raise
+        if isinstance(exc, ClientAuthenticationError) and exc.status_code is None:
+            raise StoreError("the account key in store.url cannot be used; is it whole?") from exc
         code = code_of(exc) or f"HTTP {exc.status_code}"
         if exc.status_code in _PASSING or code in _LATER_CODES or exc.status_code is None:
             raise StoreUnavailable(f"Azure Storage cannot do {doing} now: {code}") from exc

@@ -7,7 +7,7 @@ is ever removed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from azure.core.exceptions import ResourceNotFoundError
 
@@ -33,13 +33,18 @@ _SETTINGS = (
     "content_disposition",
     "cache_control",
 )
+LARGEST_BODY: Final = 128 * 2**20
+"""Bytes; RabbitMQ takes no more in a message unless it is told to."""
 
 
 class TimeoutReader:
     """Reads timeouts of one account."""
 
-    def __init__(self, account: Account, scope: PartitionScope) -> None:
+    def __init__(
+        self, account: Account, scope: PartitionScope, *, largest_body: int = LARGEST_BODY
+    ) -> None:
         """Read from *account*, whose time entries are partitioned by *scope*."""
+        self._largest_body = largest_body
         self._account = account
         self._scope = scope
 
@@ -57,7 +62,7 @@ class TimeoutReader:
         saga = saga_of(main)
         saga_entry = None if saga is None else self.entity(saga, timeout)
         name = blob_name(main, timeout)
-        body, blob = self._blob(name)
+        body, blob, flaw = self._blob(name)
         own = kept(main)
         extra = {
             "main": own.to_json(),
@@ -74,7 +79,7 @@ class TimeoutReader:
             headers_text=text_of(main, "Headers"),
             version=own.etag,
             extra=dumped(extra),
-            flaw=None if blob is not None else f"blob {name[:200]!r} is not in the container",
+            flaw=flaw,
         )
 
     def entity(self, partition: str, row: str) -> Any:
@@ -88,27 +93,38 @@ class TimeoutReader:
                     raise
                 return None
 
+    def is_live(self, timeout: str) -> bool:
+        """Return whether a timeout has its main entry."""
+        return self.entity(timeout, "") is not None
+
     def has(self, entry: Kept) -> bool:
         """Return whether *entry* is there, in whatever version."""
         return self.entity(entry.partition, entry.row) is not None
 
-    def _blob(self, name: str) -> tuple[bytes | None, dict[str, Any] | None]:
-        container = self._account.container
+    def _blob(self, name: str) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
+        """Return a body, what else there is of its blob, and why there is no body.
+
+        A body that is too large to be held is not read, and its blob is left where it is.
+        """
+        container, shown = self._account.container, repr(name[:200])
         with asking("reading a body", place=f"container {container.container_name}"):
             try:
                 found = container.download_blob(name)
+                if found.size > self._largest_body:
+                    return None, None, f"blob {shown} has {found.size} bytes, too many to be held"
                 body = found.readall()
             except ResourceNotFoundError as exc:
                 if not _is_blob(exc):
                     raise
-                return None, None
+                return None, None, f"blob {shown} is not in the container"
         settings = found.properties.content_settings
-        return body, {
+        blob = {
             "name": name,
             "etag": found.properties.etag,
             "metadata": dict(found.properties.metadata or {}),
             "settings": {key: getattr(settings, key) for key in _SETTINGS},
         }
+        return body, blob, None
 
 
 def _is_entity(exc: ResourceNotFoundError) -> bool:

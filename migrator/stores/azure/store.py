@@ -6,9 +6,11 @@ entries, because only they show what the vendor's tool has hidden.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Any, Final
 
 from migrator.domain.partitions import PartitionScope
@@ -20,16 +22,18 @@ from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
 from migrator.stores.azure.leftovers import Leftovers
-from migrator.stores.azure.reading import TimeoutReader
+from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
 from migrator.stores.azure.seeding import write_rows
 from migrator.stores.azure.vendor_runs import unfinished_vendor_runs
 from migrator.stores.seeding import SeedRow
 
 PAGE: Final = 1000
 """Entities in a page; the service gives no more."""
+_GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _OLDEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """Partitions before it are looked at now and then only: they sort among those of GUIDs."""
 _OLDER_EVERY_S: Final = 300.0
+_PLACE: Final = ["PartitionKey", "RowKey", "Time", OWNER]
 _COLUMNS: Final = ["PartitionKey", "RowKey", "Time", OWNER, "Destination", "Headers"]
 
 
@@ -44,31 +48,33 @@ class AzureStore:
         scope: PartitionScope,
         *,
         page: int = PAGE,
+        largest_body: int = LARGEST_BODY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Work on *account*, whose time entries are partitioned by *scope*; closes it.
 
-        Listings ask for *page* entities at a time.
+        Listings ask for *page* entities at a time; bodies of more than *largest_body* bytes are
+        not read.
         """
         self._page = page
         self._account = account
         self._scope = scope
         self._monotonic = monotonic
-        self._reader = TimeoutReader(account, scope)
+        self._reader = TimeoutReader(account, scope, largest_body=largest_body)
         self._changes = Changes(account, self._reader)
         self._leftovers = Leftovers(monotonic)
         self._older_looked_s: dict[str, float] = {}
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that owns a timeout; reads the whole table."""
-        names = {
-            text_of(entity, OWNER) or ""
-            for page in self._pages(
-                "RowKey ne @none", {"none": ""}, ["PartitionKey", "RowKey", "Time", OWNER]
-            )
-            for entity in page
-            if self._is_time_entry(entity)
-        }
+        """Return every endpoint that owns a timeout; reads the whole table.
+
+        Raises:
+            StoreError: There are timeouts that no listing would show.
+        """
+        names = set[str]()
+        for page in self._pages("RowKey ne @none", {"none": ""}, _PLACE):
+            self._refuse_strays(page)
+            names |= {text_of(each, OWNER) or "" for each in page if self._is_time_entry(each)}
         return [
             self._endpoint(name) for name in sorted(names) if name and not name.startswith(HIDDEN)
         ]
@@ -91,6 +97,7 @@ class AzureStore:
             for entity in page
         }
         for page in self._pages(f"{OWNER} eq @owner and RowKey ne @none", mine, _COLUMNS):
+            self._refuse_strays(page, live)
             found = [each for each in self._candidates(page) if each.id in live]
             if found:
                 yield found
@@ -111,7 +118,7 @@ class AzureStore:
         found: list[Candidate] = []
         for where, parameters in self._ranges(endpoint, due_after, due_until):
             found += self._first(endpoint, where, parameters, due_after, due_until, at_most)
-        return sorted(found, key=lambda each: (each.due_at, each.id))[:at_most]
+        return nsmallest(at_most, found, key=_soonest)
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
         """Return what is still there of *ids*; see ``ports.DocumentStore``."""
@@ -148,8 +155,13 @@ class AzureStore:
         self._changes.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
-        """Prove the rights of a claim; see ``ports.DocumentStore``."""
-        self._owner(endpoint)
+        """Prove the rights of a claim; see ``ports.DocumentStore``.
+
+        Looks at some time entries, too: whether they are where they are looked for.
+        """
+        mine = {"owner": self._owner(endpoint), "none": ""}
+        where = f"{OWNER} eq @owner and RowKey ne @none"
+        self._refuse_strays(next(self._pages(where, mine, _PLACE), ()))
         self._changes.probe()
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
@@ -208,6 +220,7 @@ class AzureStore:
     ) -> Sequence[Candidate]:
         """Return at least the *at_most* soonest of the partitions that *where* means."""
         found: list[Candidate] = []
+        count = 0
         enough: str | None = None
         """The key of the partition in which there was enough; it is read to its end."""
         condition = f"{where} and {OWNER} eq @owner"
@@ -221,8 +234,11 @@ class AzureStore:
                     is_after = due_after is None or each.due_at > due_after
                     if is_after and each.due_at <= due_until and each.id not in self._leftovers:
                         found.append(each)
-                if enough is None and self._scope.is_ascending and len(found) >= at_most:
+                        count += 1
+                if enough is None and self._scope.is_ascending and count >= at_most:
                     enough = entity["PartitionKey"]
+            if len(found) > 2 * max(at_most, self._page):  # a partition, or a table, may be huge
+                found = nsmallest(at_most, found, key=_soonest)
         return found
 
     def _candidates(self, page: Sequence[Any]) -> Iterator[Candidate]:
@@ -242,6 +258,38 @@ class AzureStore:
         moment = entity.get("Time")
         return isinstance(moment, datetime) and entity["PartitionKey"] == self._scope.key_of(moment)
 
+    def _refuse_strays(self, page: Sequence[Any], live: Collection[str] | None = None) -> None:
+        """Refuse time entries of live timeouts in partitions of another scope.
+
+        Nobody would ever find them: neither a claim nor a count.
+
+        Args:
+            page: Entities that are no main entries.
+            live: Ids that have a main entry; None: the table is asked.
+
+        Raises:
+            StoreError: There is one; names the setting.
+        """
+        strays = [each for each in page if self._is_stray(each)]
+        if live is None:
+            has_main = self._account.each(lambda each: self._reader.is_live(each["RowKey"]), strays)
+            strays = [each for each, yes in zip(strays, [*has_main], strict=True) if yes]
+        else:
+            strays = [each for each in strays if each["RowKey"] in live]
+        if strays:
+            first = strays[0]
+            raise StoreError(
+                f"table {self._account.table.table_name}: timeout {first['RowKey'][:200]!r} is in "
+                f"partition {first['PartitionKey'][:200]!r}, not in "
+                f"{self._scope.key_of(first['Time'])!r}; set store.azure.partition_key_scope to "
+                "what the endpoints set in code"
+            )
+
+    def _is_stray(self, entity: Any) -> bool:
+        if not isinstance(entity.get("Time"), datetime) or self._is_time_entry(entity):
+            return False
+        return _GUID.fullmatch(entity["PartitionKey"]) is None  # else it is a saga entry
+
     def _pages(
         self, where: str, parameters: dict[str, str], columns: Sequence[str]
     ) -> Iterator[Sequence[Any]]:
@@ -252,3 +300,7 @@ class AzureStore:
                 where, parameters=parameters, select=[*columns], results_per_page=self._page
             ).by_page()
         yield from paged(pages, doing="listing timeouts", place=place)
+
+
+def _soonest(candidate: Candidate) -> tuple[datetime, TimeoutId]:
+    return candidate.due_at, candidate.id
