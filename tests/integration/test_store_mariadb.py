@@ -159,6 +159,19 @@ def test_a_message_too_large_for_the_server_is_refused(site: Site, endpoint: Sto
     assert [row.body for row in site.batches.rows(claim.batch)] == [body]
 
 
+def test_ids_are_found_by_the_index_that_was_asked_for(site: Site, endpoint: StoreEndpoint) -> None:
+    """A table without a primary key is remarked; what the remark has run, is enough."""
+    site.execute(f"ALTER TABLE {site.quoted()} DROP PRIMARY KEY")
+    (remark,) = site.store.remarks()
+    site.execute(remark.remedy.partition("have your DBA run: ")[2])
+    assert site.store.remarks() == []
+    lease = site.lease()
+    assert site.intake.apply(endpoint, [_new()], lease).stored == 1
+    assert site.intake.apply(endpoint, [_new()], lease).known == 1
+    claim = site.claim(endpoint, lease, only=(timeout_id(1),))
+    assert site.ids(claim) == [timeout_id(1)]
+
+
 @pytest.mark.parametrize("query", [{"charset": "utf8"}, {"charset": "latin1", "sql_mode": "ANSI"}])
 def test_no_address_changes_what_text_is(
     site: Site, endpoint: StoreEndpoint, query: dict[str, str]

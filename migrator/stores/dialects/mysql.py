@@ -55,7 +55,7 @@ _LONG: Final = timedelta(minutes=10)
 _FITS_ANYWHERE_BYTES: Final = 512 * 1024
 _REST_OF_ROW_BYTES: Final = 4096
 """Of a statement that inserts one row, beside its body and headers."""
-_SAME_ID: Final = re.compile(r"1062.*PRIMARY'")
+_DUPLICATE: Final = re.compile(r"1062.* for key '(.*)'")
 _ROWS: Final = (
     "'$[*]' COLUMNS (row_index FOR ORDINALITY, id VARCHAR(500) CHARACTER SET ascii PATH '$')"
 )
@@ -96,7 +96,8 @@ class MysqlDialect(Dialect):
         batch_id: int,
     ) -> Moved | None:
         """Move rows; those locked by others are skipped."""
-        index = "PRIMARY" if request.only is not None else _index_by_time(connection, legacy)
+        order = ["Id"] if request.only is not None else _order(legacy)
+        index = _index_on(connection, legacy.table, order)
         picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
         rows = _fitting(picked, request.max_bytes)
         if not rows:
@@ -137,10 +138,7 @@ class MysqlDialect(Dialect):
             .limit(request.max_rows)
             .with_for_update(skip_locked=True)
         )
-        if index is None:
-            return query
-        quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
-        return query.with_hint(legacy.table, f"FORCE INDEX ({quoted})", _NAME)
+        return _walking(index, query, legacy.table)
 
     def copying(
         self, legacy: LegacyTable, request: ClaimRequest, batch_id: int
@@ -179,14 +177,10 @@ class MysqlDialect(Dialect):
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Look, waiting for whoever is just removing one of them, and insert the others."""
-        key = table.c.Id
-        looking = (
-            select(key)
-            .where(key.in_([row["Id"] for row in rows]))
-            .with_for_update()
-            .with_hint(table, "FORCE INDEX (PRIMARY)", _NAME)
-        )
-        there = {found.casefold() for found in connection.scalars(looking)}
+        key, index = table.c.Id, _index_on(connection, table, ["Id"])
+        looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
+        found = connection.scalars(_walking(index, looking, table))
+        there = {each.casefold() for each in found}
         absent = {row["Id"]: row for row in rows if row["Id"].casefold() not in there}
         values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
         try:
@@ -194,7 +188,7 @@ class MysqlDialect(Dialect):
                 _demand_room(connection, values)
                 connection.execute(insert(table), values)
         except IntegrityError as exc:
-            if exc.orig is not None and _SAME_ID.search(str(exc.orig)):
+            if _names_index(exc, index):
                 raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
             raise
         return list(absent)
@@ -298,15 +292,33 @@ def _key(legacy: LegacyTable) -> str:
     return "unhex(picked.id)" if isinstance(legacy.table.c.Id.type, GuidBytes) else "picked.id"
 
 
-def _index_by_time(connection: Connection, legacy: LegacyTable) -> str | None:
-    """Return the index in whose order rows are due; None: the table has none (any more)."""
-    order = ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
-    names = [legacy.table.c[key].name.casefold() for key in order]
+def _order(legacy: LegacyTable) -> Sequence[str]:
+    """Return the columns in whose order an endpoint's rows are due."""
+    return ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
+
+
+def _index_on(connection: Connection, table: Table, keys: Sequence[str]) -> str | None:
+    """Return an index that begins with the columns *keys*; None: the table has none (any more)."""
+    names = [table.c[key].name.casefold() for key in keys]
     columns = dict[str, list[str]]()
-    for index, name in connection.execute(_INDEXES, {"name": legacy.table.name}):
+    for index, name in connection.execute(_INDEXES, {"name": table.name}):
         columns.setdefault(index, []).append(str(name).casefold())
     fitting = (index for index, found in columns.items() if found[: len(names)] == names)
     return next(fitting, None)
+
+
+def _walking(index: str | None, query: Select[Any], table: Table) -> Select[Any]:
+    """Return *query* with no choice but to look rows up by *index*; None: as the planner likes."""
+    if index is None:
+        return query
+    quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
+    return query.with_hint(table, f"FORCE INDEX ({quoted})", _NAME)
+
+
+def _names_index(exc: IntegrityError, index: str | None) -> bool:
+    """Return whether a row was there already, by *index*; MySQL puts the table before its name."""
+    found = _DUPLICATE.search(str(exc.orig))
+    return found is not None and found[1].endswith(index or "PRIMARY")
 
 
 def _fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
