@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.output import write_json, write_text
+from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import Json, Session, session_of
 from migrator.config.web import AUTO
 from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
@@ -118,7 +118,11 @@ def client_of(
             "where does the daemon listen? web.socket is empty; set it in migrator.toml, for the "
             "daemon as well, or MIGRATOR_WEB__SOCKET, or give --socket"
         )
-    return DaemonClient(_usual(endpoint) if path == AUTO else Path(path))
+    if path != AUTO:
+        return DaemonClient(Path(path))
+    usual = _usual(endpoint)
+    say(f"the daemon at {usual}")  # perhaps not the one that the settings at hand belong to
+    return DaemonClient(usual)
 
 
 def _usual(endpoint: EndpointName | None) -> Path:

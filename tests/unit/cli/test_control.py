@@ -149,13 +149,13 @@ def test_without_a_socket_it_says_what_to_set(
 def test_the_daemon_that_runs_here_is_found(
     program: Program, shared_panel: MemoryPanel, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any setting and any option; one of several has to be named."""
+    """Without any setting and any option, and named; one of several has to be."""
     shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
     monkeypatch.setattr(places, "RUN", path.with_name("run"))
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.with_name("run")))
     assert "no daemon listens at the usual places" in program("drain", codes=[4]).err
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.parent))
-    program("drain")
+    assert f"the daemon at {path}" in program("drain").err
     assert "migrator 1.2.3" in program("status", "--daemon").out
     other = path.with_name("run") / "migrator@Sales" / "control.sock"
     other.parent.mkdir(parents=True)
