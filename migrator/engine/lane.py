@@ -106,7 +106,9 @@ class LaneSession:
     def recover(self) -> None:
         """Finish or take back everything an earlier owner of the lane left open.
 
-        Commits without a known outcome come first: nothing else may be nacked before.
+        Commits without a known outcome come first: nothing else may be nacked before. What is
+        half-done comes last: it needs the document store, and what is claimed need not wait for
+        that.
         """
         opened = self._parts.batches.open_batches(self._lease)
         for batch in opened:
@@ -114,16 +116,12 @@ class LaneSession:
                 self._parts.batches.advance(batch, Event.ABANDON, self._lease)
             elif batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
-        for batch in opened:
-            if batch.state in HALF_DONE:
-                self._resume(batch)
         for batch in self._parts.batches.open_batches(self._lease):
-            self._guard()
-            _log.info(
-                "taking up a batch left open",
-                extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
-            )
-            self._hand_over(self._parts.preparer.prepare(batch, self._lease))
+            if batch.state not in HALF_DONE:
+                self._take_up(batch)
+        for batch in opened:
+            if batch.state in HALF_DONE and (resumed := self._resume(batch)) is not None:
+                self._take_up(resumed)
 
     def turn(self, *, may_claim: bool) -> bool:
         """Do the next piece of work; return False when there is none for now.
@@ -266,7 +264,15 @@ class LaneSession:
         )
         self._count_settled(self._staging(), wait_s=0.0)
 
-    def _resume(self, batch: Batch) -> None:
+    def _take_up(self, batch: Batch) -> None:
+        self._guard()
+        _log.info(
+            "taking up a batch left open",
+            extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
+        )
+        self._hand_over(self._parts.preparer.prepare(batch, self._lease))
+
+    def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"
         resumed = self._parts.claimer.resume(batch, self._lease)
         _log.info(
@@ -278,6 +284,7 @@ class LaneSession:
                 "rows": 0 if resumed is None else resumed.size,
             },
         )
+        return resumed
 
     def _staging(self) -> StagedHandOver:
         if self._staged is None:

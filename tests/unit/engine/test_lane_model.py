@@ -21,8 +21,8 @@ from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Pace
-from migrator.errors import HandOverDoubtful, TargetUnavailable
-from migrator.ports import Unreachable
+from migrator.errors import HandOverDoubtful, StoreUnavailable, TargetUnavailable
+from migrator.ports import Batch, Lease, Unreachable
 from tests.unit.engine.memory import (
     ENDPOINT,
     LEASE,
@@ -189,6 +189,37 @@ def test_a_kill_at_each_step_is_recovered_by_a_plain_restart(
     assert world.lost() == []
     assert len(world.doubled()) <= (0 if mode is Mode.STAGED else BATCH)
     assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@pytest.mark.parametrize("answer", ["", "gone", "claimed"])
+def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """An older claim is half-done; only that one needs the store."""
+    world = World(rows=10)
+    session, _, parts = world.process(Mode.STAGED)
+    half, whole = (parts.claimer.claim(LEASE, max_rows=BATCH) for _ in range(2))
+    assert half is not None
+    assert whole is not None
+    world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING)
+
+    def resume(batch: Batch, _lease: Lease) -> Batch | None:
+        assert batch.id == half.id
+        state = world.ledger.batches[whole.id].state
+        assert state in (BatchState.COMMITTING, BatchState.HANDED_OVER)
+        if not answer:
+            raise StoreUnavailable("no answer")
+        world.ledger.batches[half.id] = half
+        return half if answer == "claimed" else None
+
+    monkeypatch.setattr(world.ledger, "resume", resume)
+    with contextlib.nullcontext() if answer else pytest.raises(StoreUnavailable):
+        session.recover()
+    left = {"": BatchState.CLAIMING, "gone": BatchState.CLAIMED}.get(answer)
+    if left is None:
+        assert world.ledger.batches[half.id].state is not BatchState.CLAIMED
+    else:
+        assert world.ledger.batches[half.id].state is left
 
 
 @given(
