@@ -5,7 +5,8 @@ READ_COMMITTED_SNAPSHOT on or off; the first error rolls a whole transaction bac
 session time zone, so the ledger's times are UTC without saying so.
 
 Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/sql-server.md``).
-Source: SQL Server documentation, "SET XACT_ABORT", "SET LOCK_TIMEOUT", "Table hints"; SQLAlchemy
+Source: SQL Server documentation, "SET XACT_ABORT", "SET LOCK_TIMEOUT", "CREATE INDEX"
+("Required SET options"), "Table hints"; SQLAlchemy
 documentation, "Pyodbc pooling"; pyodbc wiki, "Connection".
 """
 
@@ -31,6 +32,14 @@ _VERSION: Final = (
     "SELECT CAST(SERVERPROPERTY('ProductMajorVersion') AS int), "
     "CAST(SERVERPROPERTY('EngineEdition') AS int)"
 )
+_NEEDED: Final = (
+    "ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL, "
+    "QUOTED_IDENTIFIER"
+)
+"""By the ledger's indexes: no row can be written without; a server or DSN may set them off.
+
+With NOCOUNT, which a server may set on, nobody would be told how many rows were changed.
+"""
 _PASSING_STATES: Final = ("08", "40001", "HYT")
 """Connection exceptions, deadlock, timeouts of a login, a statement or a lock."""
 _PASSING: Final = frozenset(
@@ -132,7 +141,10 @@ def session_settings(lock: timedelta) -> str:
     """Return the statement that every session begins with."""
     milliseconds = lock // timedelta(milliseconds=1)
     # a legacy timeout manager gives up after a deadlock, and we try again
-    return f"SET XACT_ABORT ON; SET LOCK_TIMEOUT {milliseconds}; SET DEADLOCK_PRIORITY LOW"
+    return (
+        f"SET XACT_ABORT ON; SET LOCK_TIMEOUT {milliseconds}; SET DEADLOCK_PRIORITY LOW; "
+        f"SET {_NEEDED} ON; SET NUMERIC_ROUNDABORT, NOCOUNT OFF"
+    )
 
 
 def check_version(major: int | None, edition: int) -> None:

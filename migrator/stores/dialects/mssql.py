@@ -46,7 +46,8 @@ from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved, ledger_values
 
 _NAME: Final = "mssql"
-_PICK: Final = "WITH (UPDLOCK, READPAST, ROWLOCK)"
+_PICK: Final = "WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"
+"""The last one: where rows have versions, nobody may read past locks without it."""
 _LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
 """Also keeps rows that are not there from coming, until the end of the transaction."""
 _COUNTED: Final = {"preserve_rowcount": True}

@@ -142,3 +142,11 @@ def test_grants_are_no_more_than_is_needed() -> None:
         'GRANT CREATE SESSION TO "DAEMON";\n'
         'GRANT SELECT, INSERT, DELETE ON "SALES"."SALES_TO" TO "DAEMON";\n'
     )
+
+
+def test_sessions_of_sql_server_depend_on_no_defaults() -> None:
+    """With NOCOUNT nobody is told what was changed; without the others no row can be written."""
+    settings = mssql.session_settings(timedelta(seconds=5))
+    assert "LOCK_TIMEOUT 5000" in settings
+    assert "QUOTED_IDENTIFIER ON" in settings
+    assert "NOCOUNT OFF" in settings

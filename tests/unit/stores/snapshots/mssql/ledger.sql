@@ -105,6 +105,10 @@ CREATE TABLE migrator.timeout (
 
 GO
 
+ALTER TABLE migrator.timeout SET (LOCK_ESCALATION = DISABLE);
+
+GO
+
 CREATE UNIQUE INDEX timeout_open ON migrator.timeout (source, open_store_id);
 
 GO
