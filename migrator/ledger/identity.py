@@ -9,13 +9,13 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, select, text, update
+from sqlalchemy import Connection, Engine, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.domain.states import OPEN, BatchState
+from migrator.domain.states import HALF_DONE, OPEN, BatchState
 from migrator.errors import LedgerCloned, LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
@@ -73,8 +73,13 @@ def adopt(engine: Engine, tables: LedgerTables) -> str:
     """Make a cloned ledger this database's own: new id, no owners; return the new id.
 
     Batches beyond ``claimed`` become ``doubtful``: their outcome is known to the original only.
+
+    Raises:
+        LedgerError: Something is half claimed from a document store, or half put back. Evidence of
+            it is found in there by the former id alone. Nothing was changed.
     """
     with translating(LedgerError, doing="adopting the ledger"), writing(engine) as connection:
+        _demand_nothing_half_done(connection, tables)
         new_id = _new_id()
         connection.execute(
             update(tables.ledger).values(id=new_id, identity=identity_of(connection))
@@ -96,6 +101,19 @@ def adopt(engine: Engine, tables: LedgerTables) -> str:
             )
         )
     return new_id
+
+
+def _demand_nothing_half_done(connection: Connection, tables: LedgerTables) -> None:
+    batch, row = tables.batch.c, tables.timeout.c
+    batches = connection.scalars(select(batch.id).where(batch.state.in_(HALF_DONE))).all()
+    rows = connection.scalar(select(func.count()).where(row.going_back.is_not(None))) or 0
+    if batches or rows:
+        raise LedgerError(
+            f"{len(batches)} batches are claiming or releasing, and {rows} rows are on their way "
+            "back: only under its former id can the ledger tell what became of them in the "
+            "document store; finish them where it was created, with `migrator run --once`, "
+            "`migrator rollback` or `migrator recall`, and copy it then; nothing was changed"
+        )
 
 
 def identity_of(connection: Connection) -> str:

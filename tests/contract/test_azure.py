@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,8 @@ from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode, RowState
 from migrator.domain.timeouts import BatchId, TimeoutId
-from migrator.errors import LeaseLost, StoreError, StoreUnavailable, UnknownEndpoint
+from migrator.errors import LeaseLost, LedgerError, StoreError, StoreUnavailable, UnknownEndpoint
+from migrator.ledger.identity import adopt
 from migrator.ports import Batch, Claim, Claims, Lease, Store, StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.recall import Recalls, Sighting
@@ -371,6 +373,8 @@ def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: Azure
     site.stop_at = "recall.put_back"
     with pytest.raises(Stopped):
         site.recalls().restore(found, RecallScope(), recall, not_before=now)
+    books = DocumentVerifications(site.engine, site.tables, site.documents)
+    assert books.in_both_places([], at_most=10)[0] == 1
     site.stop_at = ""
     scope = RecallScope(destination="Another")
     near = now + timedelta(hours=2)
@@ -667,3 +671,40 @@ def test_a_key_that_is_none_is_no_passing_failure(site: AzureSite) -> None:
         store.endpoints()
     assert not isinstance(caught.value, StoreUnavailable)
     store.close()
+
+
+@pytest.mark.parametrize("step", ["claim.taken", "release.restored", "recall.put_back"])
+def test_a_ledger_is_not_adopted_while_something_is_half_done(site: AzureSite, step: str) -> None:
+    """Its evidence in the store bears the former id, and nobody would find it."""
+    site.legacy.add(due(1))
+    lease, before = site.lease(), site.ledger_id
+    site.stop_at = step
+    with contextlib.suppress(Stopped):
+        claim = site.must_take(lease)
+        if step == "recall.put_back":
+            site.hand_over(claim, lease)
+            found = [_sighting(row) for row in site.ledger_rows()]
+            recall, now = site.lease(lane=999), datetime.now(UTC)
+            site.recalls().restore(found, RecallScope(), recall, not_before=now)
+        site.claims.release(claim.batch, lease)
+    with pytest.raises(LedgerError, match="former id"):
+        adopt(site.engine, site.tables)
+    assert site.ledger_id == before
+
+
+def test_large_bodies_are_read_a_few_at_a_time(
+    site: AzureSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No listing tells how large they are: what a claim may take bounds what is held."""
+    rows = due(1, count=40, body=b"x" * 1000)
+    site.legacy.add(rows)
+    asked, read = list[int](), site.documents.read
+
+    def counted(endpoint: StoreEndpoint, ids: Any) -> Any:
+        asked.append(len(ids))
+        return read(endpoint, ids)
+
+    monkeypatch.setattr(site.documents, "read", counted)
+    claim = site.must_take(site.lease(), max_bytes=10_000)
+    assert claim.batch.body_bytes <= 10_000
+    assert max(asked) <= 8

@@ -40,8 +40,9 @@ from migrator.stores.documents.books import DocumentBooks, KeptRow
 
 _log = logging.getLogger(__name__)
 
-_READ_AT_A_TIME: Final = 100
-"""Documents read between two looks at how many bytes they are."""
+_READ_AT_FIRST: Final = 8
+_READ_AT_A_TIME: Final = 128
+"""The most documents read between two looks at how many bytes they are."""
 _MORE: Final = 4
 """How much further a look goes when all that the last one found was not to be had."""
 _TRIES: Final = 5
@@ -224,7 +225,7 @@ class DocumentClaims:
     def _read(self, request: ClaimRequest, wanted: Sequence[Candidate]) -> Sequence[Document]:
         found: list[Document] = []
         size = 0
-        for document in self._documents_of(request.endpoint, wanted):
+        for document in self._documents_of(request, wanted):
             if not _is_in_range(request, document):
                 continue  # it was changed since it was listed
             size += len(document.body or b"") + len((document.headers_text or "").encode())
@@ -236,16 +237,23 @@ class DocumentClaims:
         return found
 
     def _documents_of(
-        self, endpoint: StoreEndpoint, wanted: Sequence[Candidate]
+        self, request: ClaimRequest, wanted: Sequence[Candidate]
     ) -> Iterator[Document]:
         """Yield what is still there of *wanted*, in that order, read as it is asked for.
 
-        Leftovers are listed, and then not there: what is behind them is read instead.
+        Leftovers are listed, and then not there: what is behind them is read instead. The first
+        few tell how large the others may be, since no listing does.
         """
-        for start in range(0, len(wanted), _READ_AT_A_TIME):
-            ids = [each.id for each in wanted[start : start + _READ_AT_A_TIME]]
-            read = {document.id: document for document in self._documents.read(endpoint, ids)}
+        start, at_a_time = 0, _READ_AT_FIRST
+        while start < len(wanted):
+            ids = [each.id for each in wanted[start : start + at_a_time]]
+            found = self._documents.read(request.endpoint, ids)
+            read = {document.id: document for document in found}
             yield from (read[each] for each in ids if each in read)
+            start += at_a_time
+            size = sum(len(document.body or b"") for document in found)
+            is_small = size * 4 <= request.max_bytes
+            at_a_time = min(at_a_time * 4, _READ_AT_A_TIME) if is_small else _READ_AT_FIRST
 
 
 def _endpoint_of(batch: Batch) -> StoreEndpoint:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, or_
 
-from migrator.domain.states import HALF_DONE
+from migrator.domain.states import HALF_DONE, RowState
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.domain.verification import EndpointBalance
 from migrator.ports import StoreEndpoint
@@ -42,7 +42,9 @@ class DocumentVerifications(LedgerVerifications):
     ) -> tuple[int, Sequence[AuditedRow]]:
         """Return timeouts that are in the store, and open here; see ``ports.Verifications``.
 
-        What is half claimed or half put back may be in both places, and is not told.
+        What is half claimed or half released may be in both places, and is not told. What a
+        recall has begun to restore is: until it is finished, a timeout manager and the broker
+        would both send it.
         """
         total, first = 0, list[AuditedRow]()
         for source in sorted(self._all_sources(endpoints)):
@@ -75,7 +77,7 @@ class DocumentVerifications(LedgerVerifications):
             .where(
                 row.c.source == source,
                 self._ledger.are_open(row, sorted(ids)),
-                row.c.going_back.is_(None),
+                or_(row.c.going_back.is_(None), row.c.going_back == RowState.RECALLED),
                 batch.c.state.not_in(HALF_DONE),
             )
             .order_by(row.c.id)
