@@ -30,6 +30,7 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.recalls import DocumentRecalls
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.documents.verification import DocumentVerifications
+from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.contract.site import NOW, Site
@@ -340,3 +341,20 @@ def test_the_view_shows_endpoints_and_rows(raven_site: RavenSite) -> None:
     ]
     raven_site.view.trial_claim(raven_site.endpoint)
     assert raven_site.view.unfinished_vendor_runs() == []
+
+
+def test_what_others_took_hides_nothing_that_is_due_later(
+    raven_site: RavenSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was remembered is gone: there is more, and a run to the end must not end here."""
+    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 3)
+    monkeypatch.setattr(soonest, "_AGE_FACTOR", 10**6)
+    ids = [raven_site.put(n) for n in range(1, 9)]
+    claim = raven_site.claim(raven_site.claims(), max_rows=1)
+    assert claim is not None
+    for id_ in ids[1:5]:
+        raven_site.raven.remove(id_)
+    second = raven_site.claim(raven_site.claims(), max_rows=1)
+    assert second is not None
+    assert raven_site.site.ids(second) == [ids[5]]

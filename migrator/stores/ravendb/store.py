@@ -43,6 +43,8 @@ NO_OWNER: Final = EndpointName("(no owner)")
 """How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
 COLLECTIONS: Final = ("TimeoutDatas", "TimeoutData")
 """By default, and by the older convention that some databases have kept."""
+_LOOKS: Final = 3
+"""How often what is due next is looked for while others take it."""
 _VENDOR_STATE: Final = "TimeoutMigrationTool/State"
 _VENDOR_BATCHES: Final = "batch/"
 _FAMILIES: Final[dict[str, Callable[[], Family]]] = {"3.5": Classic, "4": Modern}
@@ -134,17 +136,35 @@ class RavenStore:
             StoreError: Nobody is said to own these documents.
         """
         self._require_owner(endpoint)
+        found: Sequence[Candidate] = ()
+        for _ in range(_LOOKS):
+            found, has_gone = self._look(endpoint, due_after, due_until, at_most)
+            if len(found) >= at_most or not has_gone:
+                break  # else there may be more behind what was remembered, and is not there
+        return found
+
+    def _look(
+        self,
+        endpoint: StoreEndpoint,
+        due_after: datetime | None,
+        due_until: datetime,
+        at_most: int,
+    ) -> tuple[Sequence[Candidate], bool]:
+        """Return what is still there of what is thought to be due next, and was anything not?"""
         owner = self._owner(endpoint)
         entries = iter(self._soonest.between(owner, due_after, due_until, at_most))
         found: list[Candidate] = []
+        has_gone = False
         while len(found) < at_most and (asked := list(islice(entries, at_most - len(found)))):
             live = {
                 (timeout.due_at, TimeoutId(timeout.raw.id)): timeout
                 for timeout in self._by_id(endpoint, [id_ for _, id_ in asked])
             }
             found += (candidate_of(live[entry]) for entry in asked if entry in live)
-            self._soonest.drop(owner, [entry[1] for entry in asked if entry not in live])
-        return found
+            gone = [entry[1] for entry in asked if entry not in live]
+            self._soonest.drop(owner, gone)
+            has_gone = has_gone or bool(gone)
+        return found, has_gone
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
         """Return what is still there of *ids*; see ``ports.DocumentStore``."""
