@@ -74,6 +74,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "recheck_changed": "the broker's checks, made again, find something else; it says what",
     "reload_refused": "the settings that were read anew are wrong; nothing was changed",
     "reloaded": "the settings were read anew; it names what changed, and what needs a restart",
+    "remains_left": "a blob or an entry of a claimed timeout could not be removed; harmless",
     "renew_failed": "a lease could not be renewed this time; it is tried again",
     "run_end_failed": "how a run ended could not be written into the ledger",
     "sagas_cleared": "timeouts of completed sagas were removed from the store",

@@ -708,3 +708,19 @@ def test_large_bodies_are_read_a_few_at_a_time(
     claim = site.must_take(site.lease(), max_bytes=10_000)
     assert claim.batch.body_bytes <= 10_000
     assert max(asked) <= 8
+
+
+def test_a_blob_that_may_not_be_removed_stops_no_claim(site: AzureSite) -> None:
+    """Its main entry is gone, so nobody else would ever send the timeout; it can go back, too."""
+    rows = due(1, count=2)
+    site.legacy.add(rows)
+    before = site.legacy.contents()
+    blob = site.legacy.container.get_blob_client(rows[0].id)
+    held = blob.acquire_lease()
+    lease = site.lease()
+    claim = site.must_take(lease)
+    assert claim.batch.size == 2
+    assert set(site.legacy.contents()) == {rows[0].id}
+    assert site.claims.release(claim.batch, lease) == 2
+    held.release()
+    assert site.legacy.contents() == before

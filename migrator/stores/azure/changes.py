@@ -8,6 +8,7 @@ comes late cannot touch what was restored meanwhile. Source: docs/adr/0008-two-s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,8 +19,6 @@ from azure.core import MatchConditions
 from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
-    ResourceModifiedError,
-    ResourceNotFoundError,
 )
 from azure.data.tables import UpdateMode
 from azure.storage.blob import ContentSettings
@@ -31,7 +30,8 @@ from migrator.stores.azure.account import Account, asking, is_about_one
 from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
 from migrator.stores.azure.reading import TimeoutReader
 
-_NOT_AS_THOUGHT: Final = (ResourceExistsError, ResourceModifiedError, ResourceNotFoundError)
+_log = logging.getLogger(__name__)
+
 _PROBE: Final = "migrator-probe"
 
 
@@ -103,7 +103,15 @@ class Changes:
             )
         if not is_ours and not self._has_evidence(document.id, mark):
             return False
-        self._remove_rest(extra)
+        try:
+            self._remove_rest(extra)
+        except StoreUnavailable:
+            raise
+        except StoreError as exc:  # a lease or a policy on the blob: no reason not to send it
+            _log.warning(
+                "something of a claimed timeout stays in the account; nobody looks at it any more",
+                extra={"action": "remains_left", "timeout": document.id, "error": str(exc)},
+            )
         return True
 
     def _remove_rest(self, extra: Any) -> None:
