@@ -39,6 +39,7 @@ _PASSING_MYSQL: Final = frozenset(
         *(1040, 1203, 1226),  # out of connections
         *(1053, 1077, 1078, 1079, 1047, 3032),  # shuts down, starts up, not ready, offline
         *(1158, 1159, 1160, 1161, 1184, 2002, 2003, 2006, 2013, 2055),  # the network
+        *(1290, 1836),  # only reads, for another one is taking over
         *(1080, 1152, 1317, 1927, 4031),  # our session was ended
         *(1907, 1969, 3024),  # statement timeout
     }

@@ -31,7 +31,18 @@ _OLDEST_MARIADB: Final = (10, 6)
 _OLDEST_MYSQL: Final = (8, 0)
 """Both: the first with ``SKIP LOCKED``, and with DDL statements that are done or not."""
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)+")
-_ALWAYS: Final = {"time_zone": "'+00:00'"}
+_ALWAYS: Final[Mapping[str, object]] = {
+    "time_zone": "'+00:00'",
+    "sql_select_limit": 2**64 - 1,  # else a batch could be read, and handed over, in part
+    "sql_big_selects": 1,
+    "sql_safe_updates": 0,
+    "sql_auto_is_null": 0,
+    "sql_quote_show_create": 1,
+    "unique_checks": 1,
+    "completion_type": 0,  # a commit ends the transaction, begins none, and stays connected
+}
+"""Against defaults that whoever runs a server may have changed."""
+_WRITES: Final = "SET SESSION TRANSACTION READ WRITE"
 _CHANGED: Final = "migrator_session_changed"
 _READS_ONLY: Final = "migrator_reads_only"
 _SHORTEST_S: Final = 0.001
@@ -62,17 +73,19 @@ def with_driver(url: URL) -> URL:
 
 
 def connect_arguments(url: URL, connect_timeout_s: int) -> dict[str, Any]:
-    """Return what the driver is told: patience as far as *url* does not say it, the rest anyway.
+    """Return what the driver is told: as far as *url* does not say it, but for two things.
 
     With another character set, text would be cut or refused on its way; with another mode, too.
     """
-    patience: Mapping[str, Any] = {
+    wanted: Mapping[str, Any] = {
         "connect_timeout": connect_timeout_s,
         # for the server's greeting; sessions have a patience of their own
         "read_timeout": connect_timeout_s,
         "write_timeout": connect_timeout_s,
+        # before SQLAlchemy has a look at the server, and ends its first transaction
+        "init_command": _chosen(_ALWAYS),
     }
-    left = {name: value for name, value in patience.items() if name not in url.query}
+    left = {name: value for name, value in wanted.items() if name not in url.query}
     return {**left, "charset": "utf8mb4", "sql_mode": _MODE}
 
 
@@ -94,7 +107,9 @@ def prepare(engine: Engine, patience: Patience) -> None:
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         check_version(str(connection.get_server_info()))
-        _set(connection, _ALWAYS)
+        _set(connection, _ALWAYS)  # also when the address has an init_command
+        with connection.cursor() as cursor:
+            cursor.execute(_WRITES)
         be_patient(connection, patience)
 
     @event.listens_for(engine, "checkin")
@@ -185,9 +200,12 @@ def is_of_mariadb(version: str) -> bool:
 
 
 def _set(connection: Any, settings: Mapping[str, object]) -> None:
-    chosen = ", ".join(f"{name} = {value}" for name, value in settings.items())
     with connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION {chosen}")
+        cursor.execute(_chosen(settings))
+
+
+def _chosen(settings: Mapping[str, object]) -> str:
+    return "SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
 def _steady_socket(connection: Any) -> socket.socket:

@@ -24,7 +24,7 @@ from migrator.domain.timeouts import Lane, TimeoutId
 from migrator.errors import LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.grants import GrantedTable, grants
-from migrator.ports import NewTimeout, StoreEndpoint
+from migrator.ports import ClearSaga, NewTimeout, StoreEndpoint
 from migrator.stores.dialects.mysql import MysqlDialect
 from migrator.stores.fencing import hold_lease
 from migrator.stores.pulse import SqlPulse
@@ -229,6 +229,39 @@ def test_a_table_has_one_source_where_the_server_folds_names() -> None:
         assert discovered.source == named.source == "sales_orders_timeoutdata"
         assert discovered.name == "sales_orders"
         engine.dispose()
+
+
+def test_sessions_depend_on_no_default_of_the_server(
+    site: Site, endpoint: StoreEndpoint, mariadb_server: MariadbServer
+) -> None:
+    """A batch that is read in part would be handed over in part, and nobody would know."""
+    insert(site, *((number, "2026-03-01 13:00:00") for number in range(20)))
+    odd = {
+        "sql_select_limit": 5,
+        "max_join_size": 10,
+        "sql_safe_updates": 1,
+        "sql_auto_is_null": 1,
+        "sql_quote_show_create": 0,
+        "completion_type": 2,
+        "tx_read_only": 1,
+    }
+    names = ", ".join(f"@@GLOBAL.{name}" for name in odd)
+    usual = zip(odd, mariadb_server.sql(f"SELECT {names}").split("\t"), strict=True)
+    for name, value in odd.items():
+        mariadb_server.sql(f"SET GLOBAL {name} = {value}")
+    try:
+        other = Site(engine=open_engine(site.engine.url))
+        lease = other.lease()
+        claim = other.claim(endpoint, lease)
+        assert other.ids(claim) == [timeout_id(number) for number in range(20)]
+        assert other.claims.give_back(claim.batch, [0], lease).size == 19
+        clear = ClearSaga(saga_id=timeout_id(5))
+        assert other.intake.apply(endpoint, [_new(), clear], lease).known == 1
+        other.engine.dispose()
+    finally:
+        for name, before in usual:
+            word = before if before.isdigit() else f"'{before}'"
+            mariadb_server.sql(f"SET GLOBAL {name} = {word}")
 
 
 # ── others at the same table ────────────────────────────────────────────────────────────────────
