@@ -724,3 +724,19 @@ def test_a_blob_that_may_not_be_removed_stops_no_claim(site: AzureSite) -> None:
     assert site.claims.release(claim.batch, lease) == 2
     held.release()
     assert site.legacy.contents() == before
+
+
+def test_an_archived_blob_stops_no_claim(site: AzureSite) -> None:
+    """Its timeout is set aside, and is whole again once it is back and the blob is thawed."""
+    rows = due(1, count=2)
+    site.legacy.add(rows)
+    before = site.legacy.contents()
+    blob = site.legacy.container.get_blob_client(rows[0].id)
+    blob.set_standard_blob_tier("Archive")
+    lease = site.lease()
+    claim = site.must_take(lease)
+    assert site.ids(claim) == [rows[1].id]
+    assert "BlobArchived" in site.ledger_rows()[0].reason_detail
+    assert site.claims.release(claim.batch, lease) == 2
+    blob.set_standard_blob_tier("Hot")
+    assert site.legacy.contents() == before

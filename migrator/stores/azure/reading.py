@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from migrator.domain.partitions import PartitionScope
 from migrator.domain.timeouts import TimeoutId
@@ -33,6 +33,8 @@ _SETTINGS = (
     "content_disposition",
     "cache_control",
 )
+_CONFLICT: Final = 409
+"""Reading a blob is refused so for the blob's own sake: it is archived, or has a key of its own."""
 LARGEST_BODY: Final = 128 * 2**20
 """Bytes; RabbitMQ takes no more in a message unless it is told to."""
 
@@ -104,7 +106,8 @@ class TimeoutReader:
     def _blob(self, name: str) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
         """Return a body, what else there is of its blob, and why there is no body.
 
-        A body that is too large to be held is not read, and its blob is left where it is.
+        A body that is too large to be held is not read, and one in the archive cannot be; their
+        blobs are left where they are.
         """
         container, shown = self._account.container, repr(name[:200])
         with asking("reading a body", place=f"container {container.container_name}"):
@@ -117,6 +120,10 @@ class TimeoutReader:
                 if not _is_blob(exc):
                     raise
                 return None, None, f"blob {shown} is not in the container"
+            except HttpResponseError as exc:
+                if exc.status_code != _CONFLICT:
+                    raise
+                return None, None, f"blob {shown} cannot be read: {_code(exc)}"
         settings = found.properties.content_settings
         blob = {
             "name": name,
@@ -135,6 +142,6 @@ def _is_blob(exc: ResourceNotFoundError) -> bool:
     return _code(exc) == "BlobNotFound"
 
 
-def _code(exc: ResourceNotFoundError) -> str:
+def _code(exc: HttpResponseError) -> str:
     code = getattr(exc, "error_code", "")
     return str(getattr(code, "value", code))
