@@ -19,7 +19,6 @@ from sqlalchemy import (
     Row,
     Select,
     delete,
-    insert,
     select,
     true,
     update,
@@ -34,14 +33,13 @@ from migrator.database.types import byte_length, database_now
 from migrator.domain.conversion import Reason
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
-from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
+from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ports import Batch, ClaimRequest, Lease, StoreEndpoint
 from migrator.ports.documents import Document
-from migrator.stores.claims import inserted_id
+from migrator.stores.documents.entering import insert_claim
 from migrator.stores.fencing import hold_batch, hold_lease
 from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.selection import is_storable
 
 _IDS_AT_A_TIME: Final = 500
 _RETURNED_AT_A_TIME: Final = 100
@@ -341,79 +339,6 @@ class DocumentBooks:
     def _writing(self, doing: str) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             yield connection
-
-
-def insert_claim(
-    connection: Connection,
-    ledger: LedgerSide,
-    request: ClaimRequest,
-    documents: Sequence[Document],
-) -> Batch:
-    """Write a batch that is ``claiming``, with its rows, in the caller's transaction."""
-    body_bytes = sum(len(document.body or b"") for document in documents)
-    batch_id = inserted_id(
-        connection.execute(
-            insert(ledger.batch).values(
-                run_id=request.run,
-                endpoint=request.endpoint.name,
-                source=request.endpoint.source,
-                lane=request.lease.lane,
-                mode=request.mode,
-                state=BatchState.CLAIMING,
-                attempt=0,
-                size=len(documents),
-                body_bytes=body_bytes,
-                first_due=min(document.due_at for document in documents),
-                last_due=max(document.due_at for document in documents),
-                owner=request.lease.owner,
-                lease_token=request.lease.token,
-                claiming_at=database_now(),
-            )
-        )
-    )
-    rows = [_row(request, batch_id, index, document) for index, document in enumerate(documents)]
-    connection.execute(insert(ledger.timeout), rows)
-    return Batch(
-        id=BatchId(batch_id),
-        run=request.run,
-        endpoint=request.endpoint.name,
-        source=request.endpoint.source,
-        lane=request.lease.lane,
-        mode=request.mode,
-        state=BatchState.CLAIMING,
-        attempt=0,
-        size=len(documents),
-        body_bytes=body_bytes,
-    )
-
-
-def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -> dict[str, Any]:
-    destination, headers = document.destination, document.headers_text
-    reason, detail = None, document.flaw
-    if detail is not None:
-        reason = Reason.BODY_MISSING
-    elif not is_storable(destination or "") or not is_storable(headers or ""):
-        # what a database does not take is in ``extra``, from which the document is restored
-        destination, headers = None, None
-        reason, detail = Reason.UNREADABLE_HEADERS, "a character that no database takes"
-    return {
-        "source": request.endpoint.source,
-        "endpoint": request.endpoint.name,
-        "store_id": document.id,
-        "batch_id": batch_id,
-        "row_index": index,
-        "destination": destination,
-        "saga_id": document.saga_id,
-        "due": document.due_at,
-        "body": document.body,
-        "headers": headers,
-        "content_hash": content_hash(headers, document.body),
-        "state": None if reason is None else RowState.QUARANTINED,
-        "reason": reason,
-        "reason_detail": detail,
-        "store_version": document.version,
-        "store_extra": document.extra,
-    }
 
 
 def _kept(row: Row[Any]) -> KeptRow:

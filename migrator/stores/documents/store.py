@@ -13,7 +13,8 @@ from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
 from migrator.ports import ClaimRequest, Lease, StoreEndpoint, StoreRemark, SurveyedRow
 from migrator.ports.documents import Candidate, Document, DocumentStore
-from migrator.stores.documents.books import DocumentBooks, insert_claim
+from migrator.stores.documents.books import DocumentBooks
+from migrator.stores.documents.entering import insert_claim
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LATEST
 from migrator.stores.trial import insert_run
