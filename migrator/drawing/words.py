@@ -34,6 +34,8 @@ REASONS: Final[Mapping[str, str]] = {
     Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
     Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
     Reason.REFUSED: "the broker refused the message",
+    Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
+    Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
 }
 """Why a timeout is set aside."""
 

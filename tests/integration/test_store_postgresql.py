@@ -184,7 +184,7 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
 def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
     """Do with the ledger what a dispatcher does."""
     held = HeldDestination(
-        destination="A", reason="", detail="", tries=1, since=NOW, next_try_at=NOW
+        destination="A", reason="unbound", detail="no way", tries=1, since=NOW, next_try_at=NOW
     )
     assert site.dispatching.lane(endpoint) == FIRST_DISPATCHER_LANE
     site.dispatching.hold(endpoint, held)

@@ -34,7 +34,7 @@ def test_endpoints_are_listed_with_their_tables(program: Program) -> None:
 
 def test_an_empty_store_is_told(program: Program) -> None:
     """It may be the wrong database."""
-    assert "has no timeouts table" in program("endpoints").err
+    assert "has no endpoint's timeouts" in program("endpoints").err
 
 
 def test_a_missing_store_url_names_every_way_to_set_it(program: Program) -> None:
