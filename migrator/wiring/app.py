@@ -25,15 +25,12 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, RunId
 from migrator.errors import PreflightRefused
 from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
+from migrator.wiring.broker import BrokerParts
 from migrator.wiring.faults import FAULT_VARIABLE, fault_point
 
 if TYPE_CHECKING:  # each part is imported when it is made
     from sqlalchemy import Engine
 
-    from migrator.broker.connection import ConnectionSettings
-    from migrator.broker.destinations import RabbitDestinations
-    from migrator.broker.facts import RabbitFacts
-    from migrator.broker.management import ManagementApi
     from migrator.engine.claiming import Claimer, Selection
     from migrator.engine.handover.prepare import Preparer
     from migrator.engine.handover.staged import StagedHandOver
@@ -66,12 +63,12 @@ class Plan:
     rate_limit_per_s: int
 
 
-class App:
+class App(BrokerParts):
     """Everything assembled, each part made when it is first asked for."""
 
     def __init__(self, settings: Settings) -> None:
         """Remember *settings*; nothing is opened."""
-        self.settings = settings
+        super().__init__(settings)
         self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
 
     # ── plain values ────────────────────────────────────────────────────────────────────────
@@ -232,50 +229,6 @@ class App:
 
         return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
 
-    # ── the broker ──────────────────────────────────────────────────────────────────────────
-
-    @cached_property
-    def connection(self) -> ConnectionSettings:
-        """How the broker is reached.
-
-        Raises:
-            ConfigError: The address is missing or wrong.
-        """
-        from migrator.broker.addresses import parse_address
-        from migrator.broker.connection import ConnectionSettings, TlsFiles
-
-        given = self.settings.broker
-        url = required_secret(given.url, key="broker.url", option="--broker-url")
-        tls = given.tls
-        return ConnectionSettings(
-            address=parse_address(url),
-            tls=TlsFiles(
-                ca_file=tls.ca_file,
-                cert_file=tls.cert_file,
-                key_file=tls.key_file,
-                verify=tls.verify,
-            ),
-            blocked_deadline_s=given.blocked_deadline.total_seconds(),
-        )
-
-    @cached_property
-    def management(self) -> ManagementApi | None:
-        """The broker's management API, where one is named."""
-        url = self.settings.broker.management_url
-        if url is None:
-            return None
-        from migrator.broker.management import ManagementApi, management_settings
-
-        address, tls = self.connection.address, self.connection.tls
-        return ManagementApi(management_settings(address, url.get_secret_value(), tls))
-
-    @cached_property
-    def broker_facts(self) -> RabbitFacts:
-        """What checks ask the broker."""
-        from migrator.broker.facts import RabbitFacts
-
-        return RabbitFacts(self.connection, self.management)
-
     # ── for people ──────────────────────────────────────────────────────────────────────────
 
     @cached_property
@@ -307,24 +260,6 @@ class App:
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
         staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
         return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
-
-    @cached_property
-    def destinations(self) -> RabbitDestinations:
-        """Binds destinations, or says why not; all lanes share what it remembers."""
-        return self.new_destinations()
-
-    def new_destinations(self) -> RabbitDestinations:
-        """Return one that remembers nothing, and that nobody else waits for."""
-        from migrator.broker.destinations import DestinationRules, RabbitDestinations
-
-        given = self.settings.broker
-        rules = DestinationRules(
-            version=given.delays,
-            topology=given.topology,
-            bind=not given.all_endpoints_support_delayed_delivery,
-        )
-        find = self.management.bindings_from if self.management else None
-        return RabbitDestinations(self.connection, rules, find_bindings=find)
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
 

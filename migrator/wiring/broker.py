@@ -1,0 +1,82 @@
+"""What the settings say of the broker, as connections, checks and destinations."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from migrator.config import Settings, required_secret
+
+if TYPE_CHECKING:  # each part is imported when it is made
+    from migrator.broker.connection import ConnectionSettings
+    from migrator.broker.destinations import RabbitDestinations
+    from migrator.broker.facts import RabbitFacts
+    from migrator.broker.management import ManagementApi
+
+
+class BrokerParts:
+    """The broker's side of an application, each part made when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Remember *settings*; nothing is opened."""
+        self.settings = settings
+
+    @cached_property
+    def connection(self) -> ConnectionSettings:
+        """How the broker is reached.
+
+        Raises:
+            ConfigError: The address is missing or wrong.
+        """
+        from migrator.broker.addresses import parse_address
+        from migrator.broker.connection import ConnectionSettings, TlsFiles
+
+        given = self.settings.broker
+        url = required_secret(given.url, key="broker.url", option="--broker-url")
+        tls = given.tls
+        return ConnectionSettings(
+            address=parse_address(url),
+            tls=TlsFiles(
+                ca_file=tls.ca_file,
+                cert_file=tls.cert_file,
+                key_file=tls.key_file,
+                verify=tls.verify,
+            ),
+            blocked_deadline_s=given.blocked_deadline.total_seconds(),
+        )
+
+    @cached_property
+    def management(self) -> ManagementApi | None:
+        """The broker's management API, where one is named."""
+        url = self.settings.broker.management_url
+        if url is None:
+            return None
+        from migrator.broker.management import ManagementApi, management_settings
+
+        address, tls = self.connection.address, self.connection.tls
+        return ManagementApi(management_settings(address, url.get_secret_value(), tls))
+
+    @cached_property
+    def broker_facts(self) -> RabbitFacts:
+        """What checks ask the broker."""
+        from migrator.broker.facts import RabbitFacts
+
+        return RabbitFacts(self.connection, self.management)
+
+    @cached_property
+    def destinations(self) -> RabbitDestinations:
+        """Binds destinations, or says why not; all lanes share what it remembers."""
+        return self.new_destinations()
+
+    def new_destinations(self) -> RabbitDestinations:
+        """Return one that remembers nothing, and that nobody else waits for."""
+        from migrator.broker.destinations import DestinationRules, RabbitDestinations
+
+        given = self.settings.broker
+        rules = DestinationRules(
+            version=given.delays,
+            topology=given.topology,
+            bind=not given.all_endpoints_support_delayed_delivery,
+        )
+        find = self.management.bindings_from if self.management else None
+        return RabbitDestinations(self.connection, rules, find_bindings=find)
