@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -112,6 +112,10 @@ MYSQL_URL = os.environ.get("MIGRATOR_MYSQL_URL", "")
 KINDS = ["postgresql", "mariadb", "sqlite", *(["mysql"] if MYSQL_URL else [])]
 
 
+_ON_MARIADB: Final = {"test_claims.py", "test_store.py", "test_ledger.py"}
+"""Files that run on MariaDB as a whole, in the short form, too."""
+
+
 @pytest.fixture(params=KINDS)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database of each kind, with a ledger."""
@@ -143,6 +147,19 @@ def _empty(engine: Engine) -> None:
         for table in reversed(ledger):
             if table.name != "migrator_ledger":
                 connection.execute(table.delete())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Leave to --full what tells little of MariaDB: it is the same SQL as of the others."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or callspec.params.get("database_url") != "mariadb":
+            continue
+        marker = item.get_closest_marker("every_store")
+        is_telling = marker is not None and not marker.kwargs.get("slow")
+        if not is_telling and item.path.name not in _ON_MARIADB:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

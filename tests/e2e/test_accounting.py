@@ -163,6 +163,7 @@ def test_an_overdue_row_for_an_unbound_exchange_is_returned_and_quarantined(rig:
     assert Counter(rig.quarantined().values()) == {"unroutable": 3}
 
 
+@pytest.mark.slow
 def test_run_says_what_it_did_as_json(rig: Rig) -> None:
     """``run --once --json`` and ``status --json`` carry their schema and the true numbers."""
     rig.prepare()

@@ -99,9 +99,8 @@ def test_kill_at_step(azure: AzureRig, name: str) -> None:
     assert azure.legacy.contents() == {} or name == "claim.confirmed"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("release.recorded", marks=[pytest.mark.slow]), "release.restored"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["release.recorded", "release.restored"])
 def test_a_rollback_that_is_killed_is_finished_by_the_next(azure: AzureRig, name: str) -> None:
     """What a timeout manager sent of what was back already does not come back again."""
     azure.prepare()
@@ -145,6 +144,7 @@ def test_there_and_back_by_the_commands(azure: AzureRig) -> None:
     assert azure.drain_levels() == []
 
 
+@pytest.mark.slow
 def test_what_only_sql_stores_can_do_is_refused_with_the_reason(azure: AzureRig) -> None:
     """By settings at once, by commands when they are given; secrets stay out of it."""
     azure.prepare()

@@ -112,6 +112,7 @@ def test_addresses_that_lead_nowhere(rig: Rig) -> None:
     assert rig.stored() == stored
 
 
+@pytest.mark.slow
 def test_a_database_role_without_delete(rig: Rig) -> None:
     """A role that may not delete is told so; the grants that migrator prints are enough."""
     rig.prepare()
@@ -321,6 +322,7 @@ def test_others_at_work_on_store_and_broker(rig: Rig, vhost: Any) -> None:
     assert rig.stored() == stored
 
 
+@pytest.mark.slow
 def test_suffix_collisions_are_refused_until_accepted(rig: Rig) -> None:
     """`#.Sales` catches what goes to `My.Sales`, too; one setting accepts the double."""
     rig.prepare("Sales", "My.Sales")

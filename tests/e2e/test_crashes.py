@@ -29,7 +29,7 @@ DIRECT: Final = (
     "direct.confirmed",
     "direct.handed_over",
 )
-SHORT_FORM: Final = {"staged.publishing", "staged.committing", "staged.nacked", "direct.confirmed"}
+SHORT_FORM: Final = {"staged.committing", "staged.nacked", "direct.confirmed"}
 KILLED: Final = -9
 
 
@@ -84,7 +84,8 @@ def test_kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
     kill_at_random_moments(rig, mode, kills)
 
 
-@pytest.mark.parametrize("mode", ["staged", pytest.param("direct", marks=[pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["staged", "direct"])
 @pytest.mark.parametrize("kills", [3, MANY])
 def test_kill_at_random_moments_on_mariadb(mariadb_rig: Rig, mode: str, kills: int) -> None:
     """The same with claims from MariaDB."""

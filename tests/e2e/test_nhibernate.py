@@ -107,6 +107,7 @@ def test_seeds_are_rows_of_the_endpoint(rig: Rig) -> None:
     assert all(r"application\/json" in headers and "\n" not in headers for _, headers in found)
 
 
+@pytest.mark.slow
 def test_a_dispatcher_stores_in_it_and_sends_from_it(rig: Rig, tmp_path: Path) -> None:
     """New timeouts beside old ones; the end of a saga removes its rows."""
     saga = "5f6e0000-0000-4000-8000-00000000c2d1"

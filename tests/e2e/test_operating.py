@@ -196,6 +196,7 @@ def test_quarantine_is_looked_at_put_right_and_tried_again(rig: Rig) -> None:
 # ── names and places ────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_odd_names_of_two_endpoints_in_one_run(rig: Rig, tmp_path: Path) -> None:
     """Dots, dashes, spaces, quotes, capitals, a prefix and a schema: from claim to level."""
     plain = rig

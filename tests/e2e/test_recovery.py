@@ -40,6 +40,7 @@ def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
     assert (account.lost, account.duplicated) == ((), ())
 
 
+@pytest.mark.slow
 def test_a_retry_larger_than_a_batch_is_handed_over(rig: Rig) -> None:
     """Rows that come back from quarantine together fit, whatever the batch size is now."""
     rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "40"
