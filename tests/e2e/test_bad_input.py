@@ -147,6 +147,7 @@ def test_a_database_role_without_delete(rig: Rig) -> None:
             connection.execute(sql.SQL("DROP ROLE {}").format(named))
 
 
+@pytest.mark.slow
 def test_a_broker_user_without_configure(rig: Rig, vhost: Any) -> None:
     """Staged says what is missing, direct makes do; the printed grants are enough for staged."""
     rig.prepare()

@@ -56,6 +56,7 @@ def test_a_retry_larger_than_a_batch_is_handed_over(rig: Rig) -> None:
     assert (account.lost, account.duplicated, account.found) == ((), (), 300)
 
 
+@pytest.mark.slow
 def test_limits_of_the_broker_put_rows_into_quarantine(
     database: str, new_rig: Callable[..., Rig]
 ) -> None:

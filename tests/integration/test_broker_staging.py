@@ -238,9 +238,6 @@ def test_the_same_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -
     """Two messages with one mark cannot both be right; a row in the receipts queue neither."""
     staging = link.staging()
     mark = pika.BasicProperties(app_id=build_mark(LEDGER, a_pass(), 0))
-    with plain_channel(url) as channel:
-        for _ in range(2):
-            channel.basic_publish("", _staging_of(lane), b"", mark)
 
     def is_doubtful() -> bool:
         try:
@@ -249,6 +246,10 @@ def test_the_same_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -
             return "twice" in str(exc)
         return False
 
+    with plain_channel(url) as channel:
+        channel.confirm_delivery()
+        for _ in range(2):
+            channel.basic_publish("", _staging_of(lane), b"", mark)
     assert staging.wait(is_doubtful, 10)
 
 

@@ -87,7 +87,8 @@ def _fill_quickly(url: str, count: int, version: DelaysVersion, *, body: bytes) 
     with plain_channel(url) as channel:
         for _ in range(count):
             channel.basic_publish(to.exchange, to.routing_key, body)
-    wait_until(lambda: _waiting(url, version) == count)
+        # a channel that closes drops what a busy quorum queue has not taken from it yet
+        wait_until(lambda: _waiting(url, version) == count, seconds=30)
 
 
 def _waiting(url: str, version: DelaysVersion = V2, level: int = LEVEL) -> int:
