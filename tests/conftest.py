@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,6 +32,8 @@ from dev.servers import (
     new_rabbit_node,
 )
 from tests.support.proxy import Proxy
+
+S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RabbitNode)
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
 _DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}
@@ -56,11 +59,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("database")
 
 
-def _absent(reason: ServerMissingError) -> None:
-    """Skip the test, or fail it where servers are promised."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason} (and CI is set, so this is no reason to skip)")
-    pytest.skip(str(reason))
+def _serving(make: Callable[[], S]) -> Iterator[S]:
+    """Yield a server; without its program skip the test, or fail it where servers are promised."""
+    try:
+        server = make()
+    except ServerMissingError as missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"{missing} (and CI is set, so this is no reason to skip)")
+        pytest.skip(str(missing))
+    with server:
+        yield server
 
 
 # --- the broker ---------------------------------------------------------------------------------
@@ -82,13 +90,7 @@ class Vhost:
 @pytest.fixture(scope="session")
 def rabbit_node() -> Iterator[RabbitNode]:
     """The session's RabbitMQ node; whoever kills it starts it again."""
-    try:
-        node = new_rabbit_node()
-    except ServerMissingError as error:
-        _absent(error)
-        raise
-    with node:
-        yield node
+    yield from _serving(new_rabbit_node)
 
 
 @pytest.fixture
@@ -142,13 +144,7 @@ def tls_material(tmp_path_factory: pytest.TempPathFactory) -> TlsMaterial:
 def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
     """A node of its own with a TLS listener that demands client certificates."""
     files = TlsFiles(tls_material.ca, tls_material.server_cert, tls_material.server_key)
-    try:
-        node = new_rabbit_node(tls=files, verify_clients=True)
-    except ServerMissingError as error:
-        _absent(error)
-        raise
-    with node:
-        yield node
+    yield from _serving(lambda: new_rabbit_node(tls=files, verify_clients=True))
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -157,13 +153,7 @@ def rabbit_tls_node(tls_material: TlsMaterial) -> Iterator[RabbitNode]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The session's PostgreSQL server; whoever kills it starts it again."""
-    try:
-        server = new_postgres_server()
-    except ServerMissingError as error:
-        _absent(error)
-        raise
-    with server:
-        yield server
+    yield from _serving(new_postgres_server)
 
 
 @pytest.fixture
@@ -180,25 +170,13 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def azurite_server() -> Iterator[AzuriteServer]:
     """The session's emulator of Azure Storage."""
-    try:
-        server = new_azurite_server()
-    except ServerMissingError as error:
-        _absent(error)
-        raise
-    with server:
-        yield server
+    yield from _serving(new_azurite_server)
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariadbServer]:
     """The session's MariaDB server; whoever kills it starts it again."""
-    try:
-        server = new_mariadb_server()
-    except ServerMissingError as error:
-        _absent(error)
-        raise
-    with server:
-        yield server
+    yield from _serving(new_mariadb_server)
 
 
 @pytest.fixture
