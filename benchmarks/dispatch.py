@@ -32,7 +32,8 @@ from rich.table import Table
 from benchmarks.handover import watch
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 RECEIVER = "Billing"
 LEAD_S = 15.0

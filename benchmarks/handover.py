@@ -27,7 +27,8 @@ from rich.table import Table
 
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,8 @@ from rich.console import Console
 
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 _HANDED_OVER = (
     "SELECT endpoint, sum(size) FROM migrator.batch WHERE state = 'handed_over' GROUP BY endpoint"

@@ -10,7 +10,6 @@ import argparse
 import json
 import random
 import time
-import uuid
 from datetime import UTC, datetime
 
 import pika
@@ -18,27 +17,17 @@ import pika
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import QueueName
 from migrator.domain.wiretime import build_wire_time
+from tests.e2e.rows import usual_headers
 
 
 def headers() -> dict[str, object]:
     """Return the fifteen headers of a usual message."""
     now = build_wire_time(datetime.now(UTC))
-    message_id = str(uuid.uuid4())
-    return {
-        "NServiceBus.MessageId": message_id,
-        "NServiceBus.MessageIntent": "Send",
-        "NServiceBus.CorrelationId": message_id,
-        "NServiceBus.ConversationId": str(uuid.uuid4()),
-        "NServiceBus.OriginatingEndpoint": "Sales",
-        "NServiceBus.OriginatingMachine": "APP01",
-        "NServiceBus.ReplyToAddress": "Sales",
-        "NServiceBus.ContentType": "application/json",
-        "NServiceBus.EnclosedMessageTypes": "Acme.Billing.Remind, Acme.Billing, Version=1.0.0.0",
-        "NServiceBus.Version": "6.5.10",
-        "NServiceBus.NonDurableMessage": "False",
+    usual = usual_headers()
+    return usual | {
         "NServiceBus.TimeSent": now,
         "NServiceBus.DeliverAt": now,
-        "NServiceBus.RelatedToTimeoutId": message_id,
+        "NServiceBus.RelatedToTimeoutId": usual["NServiceBus.MessageId"],
         "NServiceBus.Transport.RabbitMQ.DelayInSeconds": 86_400,
     }
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from benchmarks.handover import watch
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 from tests.e2e.test_verify import foreign, lateness_s
 
 

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Final, Self
 
-from dev.processes import LOOPBACK, PrivateServer, ServerMissingError, ServerProcess, free_port
+from dev.processes import LOOPBACK, PrivateServer, ServerMissingError, free_port
 
 _PROGRAM: Final = Path(__file__).resolve().parent.parent / (
     ".azurite/node_modules/azurite/dist/src/azurite.js"
@@ -35,11 +35,10 @@ class AzuriteServer(PrivateServer):
 
     def __init__(self, *, data_dir: Path | None = None) -> None:
         self._node, self._program = find_azurite()
-        super().__init__("azurite", data_dir)
+        super().__init__("azurite", data_dir, name="Azurite")
         self.blob_port = free_port()
         self.queue_port = free_port()
         self.table_port = free_port()
-        self._process = ServerProcess("Azurite", self.data_dir / "azurite.log")
 
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
@@ -54,24 +53,6 @@ class AzuriteServer(PrivateServer):
         self._process.start(command, env=os.environ, cwd=self.data_dir)
         self._process.wait_ready(self._ready, seconds=60)
         return self
-
-    def stop(self) -> None:
-        """End the server in good order."""
-        self._process.stop(seconds=30)
-
-    def kill(self) -> None:
-        """``kill -9``."""
-        self._process.kill()
-
-    @property
-    def running(self) -> bool:
-        """Whether the server's process is there."""
-        return self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The process id of the server; 0 when it does not run."""
-        return self._process.pid
 
     def url(self) -> str:
         """Return the connection string."""

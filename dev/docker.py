@@ -99,6 +99,10 @@ class DockerRabbitNode(RabbitNode):
         super().close()
         self._container.remove_data()
 
+    def evaluate(self, expression: str) -> str:
+        """Evaluate Erlang in the node, up to its full stop; return the value as it is printed."""
+        return self.ctl("eval", expression).strip()
+
     def ctl(self, *args: str) -> str:
         """Run ``rabbitmqctl`` in the container; return what it printed."""
         return self._container.execute("rabbitmqctl", "--silent", *args)

@@ -198,27 +198,47 @@ class ServerProcess:
 
 
 class PrivateServer:
-    """What all servers here share: a data folder, and an end that cannot be forgotten.
+    """What all servers here share: a process, a data folder, and an end that cannot be forgotten.
 
     Use it as a context manager, or call ``close``; at the end of this process it is closed anyway.
     """
 
-    def __init__(self, kind: str, data_dir: Path | None) -> None:
+    def __init__(self, kind: str, data_dir: Path | None, *, name: str) -> None:
         self._temporary = data_dir is None
         self.data_dir = (
             Path(tempfile.mkdtemp(prefix=f"migrator-{kind}-")) if data_dir is None else data_dir
         )
         self.data_dir = self.data_dir.absolute()
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._process = ServerProcess(name, self.data_dir / f"{kind}.log")
         atexit.register(self.close)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is there."""
+        return self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server; 0 when it does not run."""
+        return self._process.pid
 
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
         raise NotImplementedError
 
+    def stop(self) -> None:
+        """End the server in good order."""
+        self._process.stop(seconds=60)
+
     def kill(self) -> None:
-        """``kill -9``."""
-        raise NotImplementedError
+        """``kill -9`` for the server and all that it started."""
+        self._process.kill()
+
+    def restart(self) -> None:
+        """End the server in good order and start it again."""
+        self.stop()
+        self.start()
 
     def close(self) -> None:
         """End the server at once, and remove its data unless the caller named the folder."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
-import json
 import os
 import secrets
 import shutil
@@ -15,18 +13,22 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from dev import erlang
+from dev.api import ask
+from dev.erlang import Epmd, accepts
 from dev.processes import (
     LOOPBACK,
     PrivateServer,
     ServerFailedError,
     ServerMissingError,
-    ServerProcess,
     free_port,
 )
 
 _BINARIES = Path(
     "/usr/lib/rabbitmq/bin"
 )  # Debian's; the ones on PATH there insist on their own user
+MEMORY_LIMIT = 2**30
+"""Bytes."""
 _AMQP_HELLO = b"AMQP\x00\x00\x09\x01"
 _ERLANG_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 _SMALL = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
@@ -52,41 +54,6 @@ def find_rabbitmq(program: str) -> Path:
     return Path(found)
 
 
-class Epmd(PrivateServer):
-    """Erlang's port mapper, on a port of its own so that the machine's epmd is left alone.
-
-    Nodes that shall form a cluster share one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("epmd", None)
-        self.port = free_port()
-        self._process = ServerProcess("epmd", self.data_dir / "epmd.log")
-
-    def start(self) -> Self:
-        """Start it, unless it runs."""
-        if self._process.running:
-            return self
-        program = shutil.which("epmd") or next(
-            map(str, Path("/usr/lib/erlang").glob("erts-*/bin/epmd")), None
-        )
-        if program is None:
-            raise ServerMissingError("Erlang is not installed here (epmd was not found)")
-        command = [program, "-port", str(self.port), "-address", LOOPBACK]
-        self._process.start(command, env=os.environ, cwd=self.data_dir)
-        self._process.wait_ready(lambda: _accepts(self.port), seconds=10)
-        return self
-
-    @property
-    def pid(self) -> int:
-        """Its process id; 0 when it does not run."""
-        return self._process.pid
-
-    def kill(self) -> None:
-        """``kill -9``."""
-        self._process.kill()
-
-
 class RabbitNode(PrivateServer):
     """One RabbitMQ node with the management plugin; ``guest``/``guest`` is its administrator.
 
@@ -107,7 +74,7 @@ class RabbitNode(PrivateServer):
         extra_config: str = "",
     ) -> None:
         self._check_installed()
-        super().__init__("rabbit", data_dir)
+        super().__init__("rabbit", data_dir, name="RabbitMQ")
         self.name = self._remembered("node_name", f"migrator-{secrets.token_hex(4)}@localhost")
         self.amqp_port = free_port()
         self.management_port = free_port()
@@ -118,7 +85,6 @@ class RabbitNode(PrivateServer):
         self._tls = tls
         self._verify_clients = verify_clients
         self._extra_config = extra_config
-        self._process = ServerProcess("RabbitMQ", self.data_dir / "console.log")
         self._remembered(".erlang.cookie", cookie or secrets.token_hex(16))
         self._write_files()
 
@@ -130,38 +96,19 @@ class RabbitNode(PrivateServer):
         self._process.wait_ready(self._ready, seconds=90)
         return self
 
-    def stop(self) -> None:
-        """Let the node end in good order."""
-        self._process.stop(seconds=60)
-
     def kill(self) -> None:
         """``kill -9``: nothing is flushed, no connection is closed in good order.
 
         A quorum queue declared less than about two seconds ago does not survive it: the broker
         writes the names of its queues' logs to disk only after a moment (measured, 3.10).
         """
-        self._process.kill()
-
-    def restart(self) -> None:
-        """Stop in good order and start again."""
-        self.stop()
-        self.start()
+        super().kill()
 
     def close(self) -> None:
         """End the node at once, and remove its data unless the caller named the folder."""
         super().close()
         if self._own_epmd:
             self.epmd.close()
-
-    @property
-    def running(self) -> bool:
-        """Whether the node's process is there."""
-        return self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The process id of the Erlang machine; 0 when it does not run."""
-        return self._process.pid
 
     # --- addresses --------------------------------------------------------------------------
 
@@ -184,19 +131,7 @@ class RabbitNode(PrivateServer):
 
     def api(self, method: str, path: str, body: object = None) -> Any:
         """Call the management API, ``path`` below ``/api/``; return the decoded answer."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.management_port, timeout=30)
-        token = base64.b64encode(b"guest:guest").decode()
-        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
-        try:
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, f"/api/{path}", payload, headers)
-            answer = connection.getresponse()
-            text = answer.read()
-        finally:
-            connection.close()
-        if answer.status >= 400:
-            raise ServerFailedError(f"{method} /api/{path}: {answer.status} {text.decode()}")
-        return json.loads(text) if text else None
+        return ask(self.management_port, method, f"/api/{path}", body, login="guest:guest")
 
     def create_vhost(self, name: str) -> None:
         """Create a virtual host, open to ``guest``."""
@@ -223,6 +158,28 @@ class RabbitNode(PrivateServer):
         rules = {key.replace("_", "-"): value for key, value in definition.items()}
         body = {"pattern": pattern, "definition": rules}
         self.api("PUT", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}", body)
+
+    def set_memory_limit(self, size: int = MEMORY_LIMIT) -> None:
+        """Let the node use *size* bytes before it raises its alarm; 0: it does so at once."""
+        limit = f"{{absolute, {size}}}" if size else "0.0"
+        self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({limit}).")
+
+    def evaluate(self, expression: str) -> str:
+        """Evaluate Erlang in this node, up to its full stop; return the value as it is printed."""
+        if not erlang.can_evaluate():
+            return self.ctl("eval", expression).strip()
+        cookie = self._remembered(".erlang.cookie", "")
+        return erlang.evaluate(
+            expression, node=self.name, cookie=cookie, environment=self._environment()
+        )
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user; its connections end."""
+        self.api("DELETE", f"users/{quote(name, safe='')}")
+
+    def delete_policy(self, vhost: str, name: str) -> None:
+        """Delete a policy."""
+        self.api("DELETE", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}")
 
     def ctl(self, *args: str) -> str:
         """Run ``rabbitmqctl`` on this node (one to two seconds); return what it printed."""
@@ -267,7 +224,7 @@ class RabbitNode(PrivateServer):
             f"management.tcp.ip = {self._listen_on}",
             f"management.tcp.port = {self.management_port}",
             "disk_free_limit.absolute = 50MB",
-            "vm_memory_high_watermark.absolute = 1GiB",
+            f"vm_memory_high_watermark.absolute = {MEMORY_LIMIT}",
             "log.console = false",
             "log.file.level = info",
         ]
@@ -312,7 +269,7 @@ class RabbitNode(PrivateServer):
 
     def _ready(self) -> bool:
         return (
-            _speaks_amqp(self.amqp_port) and _accepts(self.management_port) and self._api_answers()
+            _speaks_amqp(self.amqp_port) and accepts(self.management_port) and self._api_answers()
         )
 
     def _api_answers(self) -> bool:
@@ -321,14 +278,6 @@ class RabbitNode(PrivateServer):
         except (ServerFailedError, OSError, http.client.HTTPException):
             return False
         return True
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _speaks_amqp(port: int) -> bool:

@@ -7,6 +7,7 @@ one line of JSON with the addresses:
     python dev/servers.py postgresql
     python dev/servers.py mariadb
     python dev/servers.py azurite
+    python dev/servers.py ravendb
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ if __package__ in (None, ""):  # run as a script: make the checkout importable
 
 from dev.azurite import AzuriteServer
 from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
+from dev.erlang import Epmd
 from dev.mariadb import MariadbServer
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, free_port, wait_until
-from dev.rabbit import Epmd, RabbitNode, TlsFiles
+from dev.rabbit import RabbitNode, TlsFiles
+from dev.ravendb import RavenServer
 
 __all__ = [
     "AzuriteServer",
@@ -37,6 +40,7 @@ __all__ = [
     "MariadbServer",
     "PostgresServer",
     "RabbitNode",
+    "RavenServer",
     "ServerFailedError",
     "ServerMissingError",
     "TlsFiles",
@@ -45,6 +49,7 @@ __all__ = [
     "new_mariadb_server",
     "new_postgres_server",
     "new_rabbit_node",
+    "new_raven_server",
     "wait_until",
 ]
 
@@ -91,12 +96,21 @@ def new_azurite_server(**options: Any) -> AzuriteServer:
     return AzuriteServer(**options)
 
 
-Server = RabbitNode | PostgresServer | MariadbServer | AzuriteServer
+def new_raven_server(**options: Any) -> RavenServer:
+    """Return a RavenDB 4.1, not yet started.
+
+    Takes the options of ``RavenServer``; raises ``ServerMissingError`` when it is not here.
+    """
+    return RavenServer(**options)
+
+
+Server = RabbitNode | PostgresServer | MariadbServer | AzuriteServer | RavenServer
 _MAKERS: Final[dict[str, Callable[..., Server]]] = {
     "rabbitmq": new_rabbit_node,
     "postgresql": new_postgres_server,
     "mariadb": new_mariadb_server,
     "azurite": new_azurite_server,
+    "ravendb": new_raven_server,
 }
 
 

@@ -24,16 +24,19 @@ from dev.servers import (
     MariadbServer,
     PostgresServer,
     RabbitNode,
+    RavenServer,
     ServerMissingError,
     TlsFiles,
     new_azurite_server,
     new_mariadb_server,
     new_postgres_server,
     new_rabbit_node,
+    new_raven_server,
 )
 from tests.support.proxy import Proxy
+from tests.support.raven_real import RealRaven
 
-S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RabbitNode)
+S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
 _DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}
@@ -50,8 +53,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the servers its fixtures need."""
+    """Mark each test by the servers its fixtures need; ``dev/test`` has to find the punctual."""
     for item in items:
+        if item.get_closest_marker("punctual") and "mark.punctual" not in item.path.read_text(
+            "utf-8"
+        ):
+            raise pytest.UsageError(f"{item.nodeid}: its file has to say pytest.mark.punctual")
         names = set(getattr(item, "fixturenames", ()))
         if names & _BROKER_FIXTURES:
             item.add_marker("broker")
@@ -171,6 +178,40 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 def azurite_server() -> Iterator[AzuriteServer]:
     """The session's emulator of Azure Storage."""
     yield from _serving(new_azurite_server)
+
+
+@pytest.fixture(scope="session")
+def raven_server() -> Iterator[RavenServer]:
+    """The session's RavenDB server; whoever kills it starts it again."""
+    yield from _serving(new_raven_server)
+
+
+@pytest.fixture
+def raven_database(raven_server: RavenServer) -> Iterator[str]:
+    """The name of an empty RavenDB database nobody else uses, dropped afterwards."""
+    if not raven_server.running:
+        raven_server.start()
+    name = raven_server.create_database()
+    yield name
+    if raven_server.running:
+        raven_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def lent_raven(raven_server: RavenServer) -> str:
+    """The session's RavenDB database for ``real_raven``."""
+    return raven_server.create_database()
+
+
+@pytest.fixture
+def real_raven(raven_server: RavenServer, lent_raven: str) -> Iterator[RealRaven]:
+    """RavenDB 4.1, without documents, behind a boundary where a test can make requests fail."""
+    if not raven_server.running:
+        raven_server.start()
+    with RealRaven(raven_server, lent_raven) as raven:
+        raven.empty()
+        yield raven
+    assert raven.violations == []
 
 
 @pytest.fixture(scope="session")

@@ -141,7 +141,7 @@ BATCH_STATES: Final[Mapping[BatchState, str]] = {
     BatchState.DISPATCHED: "sent to its destinations when due, as the timeout manager would",
     BatchState.DOUBTFUL: "nobody can tell; a person decides with `migrator batch resolve`",
     BatchState.RELEASING: "of a document store: being put back",
-    BatchState.RELEASED: "back in the store",
+    BatchState.RELEASED: "back in the store; or gone with it, if its rows say `written-off`",
     BatchState.RECALLED: "not used in this version",
 }
 
@@ -153,7 +153,8 @@ ROW_STATES: Final[Mapping[RowState, str]] = {
 }
 
 EVENTS: Final[Mapping[Event, str]] = {
-    Event.ALL_TAKEN: "a document store gave up what is in the batch",
+    Event.ALL_TAKEN: "a document store gave up what is in the batch, or is gone and an operator "
+    "said `claimed`",
     Event.BEGIN_STAGING: "a staged pass begins",
     Event.BEGIN_PUBLISHING: "a direct pass or a dispatch begins, or begins again after a crash",
     Event.ALL_CONFIRMED: "the broker confirmed every message of the pass",
@@ -167,6 +168,7 @@ EVENTS: Final[Mapping[Event, str]] = {
     Event.BEGIN_RELEASE: "`migrator rollback` begins, with a document store",
     Event.RELEASE: "`migrator rollback`",
     Event.RECALL: "not used in this version",
+    Event.WRITE_OFF: "an operator said `written-off`: its store is gone",
 }
 
 CHECKS: Final[Mapping[str, str]] = {
@@ -189,7 +191,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "ledger": "`migrator db upgrade`; for a copied database see "
     "[what if](../what-if.md#ledger--was-created-in--exit-code-3).",
     "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; enter the name "
-    "of the endpoint in rows that have none.",
+    "of the endpoint in rows that have none; mend or remove timeouts that are never claimed.",
     "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
     "disable the endpoint's own timeout manager.",
@@ -247,6 +249,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "batch.first_due": "the soonest due time in it",
     "batch.last_due": "the latest due time in it",
     "batch.owner": "the process that claimed it or took it over",
+    "batch.ledger_id": "of a document store: the former id of a ledger that was given another one "
+    "since; evidence of what was begun before bears it",
     "batch.lease_token": "the lease it belongs to; fences out earlier owners",
     "timeout.id": "a number of the ledger's own",
     "timeout.source": "the table it came from",
@@ -265,7 +269,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "timeout.reason": "why it is in quarantine",
     "timeout.reason_detail": "what was found",
     "timeout.store_version": "of a document store: the version that was read and removed",
-    "timeout.store_extra": "of a document store: what else restores the document, as JSON",
+    "timeout.store_extra": "of a document store: what else restores the document, as JSON; of "
+    "NHibernate: the endpoint as the row spells it",
     "timeout.going_back": "of a document store: the state the row has once its document is back",
     "lease.name": "`lane.0` and so on",
     "lease.owner": "host, process and start of the owner; empty: given back",

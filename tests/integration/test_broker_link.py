@@ -222,9 +222,9 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
         wait_until(lambda: link.blocked_reason is not None)
         reasons.append(link.blocked_reason)
         reasons.append(str(settled.confirmed))
-        rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+        rabbit_node.set_memory_limit()
 
-    rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    rabbit_node.set_memory_limit(10**6)
     try:
         with opened(link_settings(url)) as link:
             helper = threading.Thread(target=end_the_alarm, args=(link,))
@@ -233,7 +233,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
             helper.join()
             reasons.append(link.blocked_reason)
     finally:
-        rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+        rabbit_node.set_memory_limit()
     assert reasons == ["low on memory", "set()", None]
     assert settled.confirmed == set(range(5000))
 
@@ -241,7 +241,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
 @pytest.mark.punctual
 def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url: str) -> None:
     """Past the deadline a blocked link dies, and closing it does not hang."""
-    rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    rabbit_node.set_memory_limit(10**6)
     try:
         with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
             with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
@@ -250,7 +250,7 @@ def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url:
             link.close()
             assert time.monotonic() - began_s < 2.5
     finally:
-        rabbit_node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+        rabbit_node.set_memory_limit()
 
 
 @pytest.mark.punctual

@@ -141,7 +141,7 @@ def test_messages_wait_for_a_queue_that_is_away(rabbit_node: RabbitNode, url: st
     The broker tries again when a confirm is overdue: every three minutes, here every second.
     """
     setting = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
-    rabbit_node.ctl("eval", setting.format(1000))
+    rabbit_node.evaluate(setting.format(1000))
     try:
         (queue,) = _declare(url, 1)
         with plain_channel(url) as channel:
@@ -156,7 +156,7 @@ def test_messages_wait_for_a_queue_that_is_away(rabbit_node: RabbitNode, url: st
             channel.queue_declare(QUEUE, durable=True)
         wait_until(lambda: _ready(url) == 2, seconds=15)
     finally:
-        rabbit_node.ctl("eval", setting.format(180_000))
+        rabbit_node.evaluate(setting.format(180_000))
 
 
 def _ready(url: str) -> int:

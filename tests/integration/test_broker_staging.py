@@ -399,12 +399,12 @@ def test_a_memory_alarm_does_not_hold_up_a_commit(vhost: Vhost, fresh_url: str) 
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
         rows = _stage(staging, a_pass(), _messages(20))
-        vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1MB")
+        vhost.node.set_memory_limit(10**6)
         try:
             staging.commit(a_pass(), rows)
             assert staging.wait(lambda: a_pass() in staging.receipts(), 10)
         finally:
-            vhost.node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+            vhost.node.set_memory_limit()
 
 
 def test_a_prefetch_that_fits_no_16_bits_is_refused(url: str) -> None:

@@ -90,14 +90,14 @@ def place(vhost: Vhost, version: DelaysVersion) -> Iterator[Place]:
     """Make a generation whose levels count themselves often."""
     is_quorum = version is V2
     if is_quorum:
-        vhost.node.ctl("eval", TICK.format(500))  # queues take it over when they are declared
+        vhost.node.evaluate(TICK.format(500))  # queues take it over when they are declared
     made = Place(vhost, version)
     try:
         yield made
     finally:
         made.api.close()
         if is_quorum:
-            vhost.node.ctl("eval", TICK.format(5000))
+            vhost.node.evaluate(TICK.format(5000))
 
 
 def at(step: str, hit: int, then: Callable[[], None]) -> Callable[[str], None]:

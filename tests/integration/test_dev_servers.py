@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from dev.servers import MariadbServer, PostgresServer, RabbitNode, wait_until
+from dev.servers import MariadbServer, PostgresServer, RabbitNode, RavenServer, wait_until
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 
@@ -153,6 +153,24 @@ def test_mariadb_comes_back_with_its_rows_after_a_crash(
     listening = {
         connection.laddr.ip
         for connection in psutil.Process(mariadb_server.pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_ravendb_comes_back_with_its_documents_after_a_crash(
+    raven_server: RavenServer, raven_database: str
+) -> None:
+    """What was stored is there after ``kill -9``, and only this machine can ask."""
+    path = f"databases/{raven_database}/docs?id=letters/1"
+    raven_server.api("PUT", path, {"text": "still here"})
+    raven_server.kill()
+    raven_server.start()
+    (found,) = raven_server.api("GET", path)["Results"]
+    assert found["text"] == "still here"
+    listening = {
+        connection.laddr.ip
+        for connection in psutil.Process(raven_server.pid).net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
     assert listening == {"127.0.0.1"}

@@ -1,0 +1,39 @@
+"""Asking a private server's HTTP API, on the loopback interface."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from typing import Any
+
+from dev.processes import LOOPBACK, ServerFailedError
+
+
+def ask(port: int, method: str, path: str, body: object = None, *, login: str = "") -> Any:
+    """Return the decoded answer; None: it is empty.
+
+    Args:
+        port: Where the server listens.
+        method: As HTTP has it.
+        path: With its first slash.
+        body: Sent as JSON; None: nothing is.
+        login: ``user:password``; empty: none is given.
+
+    Raises:
+        ServerFailedError: The server refused; says what it answered.
+    """
+    headers = {"Content-Type": "application/json"}
+    if login:
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
+    try:
+        payload = None if body is None else json.dumps(body)
+        connection.request(method, path, payload, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    finally:
+        connection.close()
+    if answer.status >= 400:
+        raise ServerFailedError(f"{method} {path}: {answer.status} {text.decode()[:2000]}")
+    return json.loads(text) if text else None
