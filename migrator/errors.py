@@ -105,6 +105,14 @@ class StoreUnavailable(StoreError):
     """The legacy store cannot be reached now. Nothing was changed; trying again is safe."""
 
 
+class SourceGone(StoreError):
+    """The place a batch came from does not exist, by the store's own answer. Nothing changed."""
+
+
+class SourceElsewhere(SourceGone):
+    """The settings name another store than the one a batch came from. Nothing was changed."""
+
+
 class RowRefused(StoreError):
     """The legacy store does not take a row, because of what is in it. Nothing was changed."""
 

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from migrator.cli.adoption import adopt_ledger, keep_ledger
 from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
-from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, session_of
+from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, session_of
 from migrator.engine.preview import chosen_endpoints
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
-from migrator.ledger.identity import adopt as adopt_ledger
 from migrator.stores.legacy_table import LegacyTable
 
 verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")
@@ -140,22 +140,41 @@ def _granted(legacy: LegacyTable) -> GrantedTable:
 @verbs.command(
     epilog="""\b
 Examples:
-  migrator db adopt --yes"""
+  migrator db adopt --yes
+  migrator db adopt --moved --dry-run
+  migrator db adopt --moved --yes"""
 )
-def adopt(context: typer.Context, yes: Yes = False, as_json: Json = False) -> None:
-    """Make a ledger that came with a copied database this database's own.
+def adopt(
+    context: typer.Context,
+    moved: Annotated[
+        bool,
+        typer.Option(
+            "--moved",
+            help="It is no copy: the database is here now, complete, and the former is gone.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Make a ledger that came with a copied or moved database this database's own.
 
-    It gets a new id, so that it never touches the queues of the original. Batches that were
-    being handed over become doubtful: only the original knows what became of them.
+    A copy gets a new id, so that it never touches the queues of the original. Batches that were
+    being handed over become doubtful: only the original knows what became of them. Refused while
+    anybody works on it here; leases that were copied run out by themselves.
+
+    With --moved it keeps its id, and the next run finishes what is under way. Refused while
+    anybody works on it, here or, as far as the broker tells, at the former place. Only for all
+    of the database: what lacks the last transactions (a replica that was behind) is a copy.
+
+    Either needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
-    what = "the ledger would get a new id, and batches under way would become doubtful"
-    confirmed(yes=yes, what=what)
     with opened(loaded) as app:
-        new_id = adopt_ledger(app.engine, app.tables)
-        app.runs.record("ledger_adopted", detail={"ledger": new_id}, batch=None)
-    if session.wants_json:
-        write_json("db-adopt", {"ledger": new_id})
-    else:
-        say(f"this ledger is {new_id} now")
+        if moved:
+            keep_ledger(session, app, yes=yes, is_dry_run=dry_run)
+        else:
+            adopt_ledger(session, app, yes=yes and not dry_run)

@@ -52,7 +52,11 @@ BYTES: Final = (
 )
 
 
-def key_text(chars: int = 255) -> TypeEngine[str]:
+KEY_CHARS: Final = 255
+"""The longest text of a column that is searched for, where the database wants to know it."""
+
+
+def key_text(chars: int = KEY_CHARS) -> TypeEngine[str]:
     """Return the type of text that is in an index: most databases want to know its longest."""
     return (
         Text()

@@ -172,6 +172,7 @@ def batch_of(row: Row[Any]) -> Batch:
         attempt=row.attempt,
         size=row.size,
         body_bytes=row.body_bytes,
+        ledger_id=row.ledger_id,
     )
 
 

@@ -9,13 +9,12 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
-from migrator.database.engine import reading, writing
+from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.domain.states import HALF_DONE, OPEN, BatchState
 from migrator.errors import LedgerCloned, LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
@@ -33,8 +32,9 @@ _ORACLE_SCHEMA: Final = text(
     "|| '.' || SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual"
 )
 _REMEDY: Final = (
-    "its queues may belong to a daemon that still works on the original; if this database shall "
-    "be migrated on its own, run `migrator db adopt`"
+    "its queues may belong to a daemon that still works on the original; if this is a copy that "
+    "shall be migrated on its own, run `migrator db adopt`; if it is the same database at another "
+    "place, and nobody will ever start the former one again, `migrator db adopt --moved`"
 )
 
 
@@ -51,7 +51,7 @@ def check_identity(engine: Engine, tables: LedgerTables) -> str:
         present = identity_of(connection)
     if row is None:
         raise LedgerMissing("the ledger is empty; run `migrator db upgrade`")
-    if not _is_same(row.identity, present):
+    if not is_same(row.identity, present):
         raise LedgerCloned(
             f"ledger {row.id} was created in {row.identity}, but this database is {present}: "
             f"{_REMEDY}"
@@ -64,55 +64,8 @@ def enter_identity(connection: Connection, tables: LedgerTables) -> None:
     if connection.execute(select(tables.ledger.c.id)).first() is None:
         connection.execute(
             insert(tables.ledger).values(
-                id=_new_id(), identity=identity_of(connection), created_at=database_now()
+                id=new_id(), identity=identity_of(connection), created_at=database_now()
             )
-        )
-
-
-def adopt(engine: Engine, tables: LedgerTables) -> str:
-    """Make a cloned ledger this database's own: new id, no owners; return the new id.
-
-    Batches beyond ``claimed`` become ``doubtful``: their outcome is known to the original only.
-
-    Raises:
-        LedgerError: Something is half claimed from a document store, or half put back. Evidence of
-            it is found in there by the former id alone. Nothing was changed.
-    """
-    with translating(LedgerError, doing="adopting the ledger"), writing(engine) as connection:
-        _demand_nothing_half_done(connection, tables)
-        new_id = _new_id()
-        connection.execute(
-            update(tables.ledger).values(id=new_id, identity=identity_of(connection))
-        )
-        lease, batch = tables.lease, tables.batch
-        connection.execute(
-            update(lease).values(
-                owner=None, token=lease.c.token + 1, until=database_now(), doing=None
-            )
-        )
-        beyond = [state for state in OPEN if state is not BatchState.CLAIMED]
-        connection.execute(
-            update(batch)
-            .where(batch.c.state.in_(beyond))
-            .values(
-                state=BatchState.DOUBTFUL,
-                doubtful_at=database_now(),
-                lease_token=batch.c.lease_token + 1,
-            )
-        )
-    return new_id
-
-
-def _demand_nothing_half_done(connection: Connection, tables: LedgerTables) -> None:
-    batch, row = tables.batch.c, tables.timeout.c
-    batches = connection.scalars(select(batch.id).where(batch.state.in_(HALF_DONE))).all()
-    rows = connection.scalar(select(func.count()).where(row.going_back.is_not(None))) or 0
-    if batches or rows:
-        raise LedgerError(
-            f"{len(batches)} batches are claiming or releasing, and {rows} rows are on their way "
-            "back: only under its former id can the ledger tell what became of them in the "
-            "document store; finish them where it was created, with `migrator run --once`, "
-            "`migrator rollback` or `migrator recall`, and copy it then; nothing was changed"
         )
 
 
@@ -165,7 +118,8 @@ def _system_identifier(connection: Connection) -> str:
     return str(found)
 
 
-def _is_same(stored: str, present: str) -> bool:
+def is_same(stored: str, present: str) -> bool:
+    """Return whether both mean one database, as far as it may be known."""
     if stored == present:
         return True
     (kind, *_), (kind_now, *_) = stored.split(":"), present.split(":")
@@ -175,5 +129,6 @@ def _is_same(stored: str, present: str) -> bool:
     return name == name_now and _UNKNOWN in (cluster, cluster_now)
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """Return an id that no ledger has."""
     return secrets.token_hex(_ID_CHARS // 2)

@@ -21,7 +21,7 @@ from migrator.database.portable import flag, for_update
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
-from migrator.errors import LeaseLost, LedgerError
+from migrator.errors import LeaseLost, LedgerCloned, LedgerError
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Lease
 
@@ -50,6 +50,7 @@ class SqlLeases:
             if lane < RECALL_LANE and self._is_recalling(connection):
                 return None
             row = self._locked(connection, lane)
+            self._demand_same_ledger(connection)
             if row.is_alive and row.owner != owner:
                 return None
             lease = Lease(lane=lane, owner=owner, token=row.token + 1)
@@ -228,6 +229,19 @@ class SqlLeases:
             flag(owned).label("is_alive"),
         ).where(table.c.name == self._tables.lease_name(lane))
         return connection.execute(query).one()
+
+    def _demand_same_ledger(self, connection: Connection) -> None:
+        """Return when the ledger still has the id that this process uses.
+
+        Adopting a ledger changes it, once no lease runs: whoever was merely paused meanwhile would
+        go on with queues, and leave evidence in a store, that nobody looks for.
+        """
+        present = connection.scalar(select(self._tables.ledger.c.id))
+        if present != self._ledger_id:
+            raise LedgerCloned(
+                f"the ledger was adopted meanwhile: it is {present} now, and this process works "
+                f"for {self._ledger_id}; nothing was changed; start this process again"
+            )
 
     def _adopt_batches(self, connection: Connection, lease: Lease) -> None:
         batch = self._tables.batch

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from sqlalchemy import Engine, insert, update
+from sqlalchemy import Engine, Insert, insert, update
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
+from migrator.database.portable import too_long
 from migrator.database.types import database_now
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
@@ -38,6 +39,8 @@ class SqlRuns:
 
     def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
         """Record that a run begins; see ``ports.Runs``."""
+        if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
+            raise LedgerError(why)
         statement = insert(self._tables.run).values(
             endpoint=endpoint.name,
             source=endpoint.source,
@@ -66,8 +69,14 @@ class SqlRuns:
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
         """Append one event; see ``ports.Runs``."""
+        doing = f"recording {kind}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            connection.execute(self.event(kind, detail=detail, batch=batch))
+
+    def event(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> Insert:
+        """Return what appends an event in a transaction of the caller's."""
         endpoint = detail.get("endpoint")
-        statement = insert(self._tables.event).values(
+        return insert(self._tables.event).values(
             at=database_now(),
             kind=kind,
             batch_id=batch,
@@ -75,6 +84,3 @@ class SqlRuns:
             actor=self._actor,
             detail=json.dumps(dict(detail), sort_keys=True, default=str),
         )
-        doing = f"recording {kind}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            connection.execute(statement)

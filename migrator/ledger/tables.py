@@ -201,6 +201,9 @@ def _batch(metadata: MetaData, names: LedgerNames) -> Table:
         _key("owner", nullable=True),
         Column("lease_token", BigInteger, nullable=False),
         *(_time(name) for name in BATCH_TIMES),
+        # of a document store only, once `db adopt` gave the ledger another id: the one by which
+        # evidence of what was begun before is found
+        _key("ledger_id", nullable=True),
     )
     Index(names.table("batch_lane_state"), table.c.lane, table.c.state)
     Index(names.table("batch_run"), table.c.run_id)
@@ -229,8 +232,8 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         _key("state", nullable=True),
         _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
-        # of a document store only: what it takes to restore the document, and what becomes of
-        # a row whose document is being put back
+        # of a document store: what it takes to restore the document, and what becomes of a row
+        # whose document is being put back; of a shared table, how the row spelled its owner
         _text("store_version", nullable=True),
         _text("store_extra", nullable=True),
         _line("going_back"),

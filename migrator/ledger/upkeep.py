@@ -7,13 +7,31 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, Engine, Row, Select, case, delete, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Executable,
+    Row,
+    Select,
+    case,
+    delete,
+    or_,
+    select,
+    update,
+)
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.portable import MOST_IN_LIST, first_for_update
+from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
 from migrator.database.types import database_now
-from migrator.domain.states import RAISES_ATTEMPT, BatchState, Event, RowState, next_state
+from migrator.domain.states import (
+    HALF_DONE,
+    RAISES_ATTEMPT,
+    BatchState,
+    Event,
+    RowState,
+    next_state,
+)
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
 from migrator.ledger.purging import count_purged
@@ -21,6 +39,11 @@ from migrator.ledger.tables import LedgerTables
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
+HalfDoneOutcome = Literal[BatchState.CLAIMED, BatchState.RELEASED]
+_OURS: Final = {BatchState.CLAIMING: Event.ALL_TAKEN, BatchState.RELEASING: Event.ABANDON}
+"""What makes a half-done batch a claimed one."""
+WRITTEN_OFF: Final = "written-off"
+"""The reason of rows whose store was gone before it could be asked what became of them."""
 _PURGE_ROWS: Final = 5000
 """Rows deleted per transaction."""
 _SETTLED: Final = (
@@ -68,6 +91,69 @@ class SqlUpkeep:
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             if connection.execute(statement).rowcount != 1:
                 raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
+
+    def close_half_done(
+        self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: Executable
+    ) -> int:
+        """Record what an operator decided about a half-done batch whose store is gone.
+
+        ``claimed``: all of it is ours, and is handed over by the lane's owner. ``released``: none
+        of it is; its rows say ``written-off``, with the *evidence*, and are kept until they are
+        purged. *event* is executed in the same transaction. Return how many rows it was.
+
+        Raises:
+            LedgerError: There is no such batch, or it is not half-done, or a process holds its
+                lane and may still ask the store. Nothing was changed.
+        """
+        table, doing = self._tables.batch, f"closing batch {batch}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            self._demand_no_owner(connection, batch)
+            query = select(table).where(table.c.id == batch, table.c.state.in_(HALF_DONE))
+            found = connection.execute(for_update(query, table)).first()
+            if found is None:
+                raise LedgerError(f"batch {batch} is not half-done; nothing was changed")
+            state = BatchState(found.state)
+            happens = Event.WRITE_OFF if outcome is BatchState.RELEASED else _OURS[state]
+            values = {
+                "state": next_state(state, happens),
+                "attempt": found.attempt + int(happens in RAISES_ATTEMPT),
+                "lease_token": _NOBODY,
+                f"{outcome}_at": database_now(),
+            }
+            connection.execute(update(table).where(table.c.id == batch).values(values))
+            if outcome is BatchState.RELEASED:
+                self._write_off(connection, batch, evidence)
+            connection.execute(event)
+        return int(found.size)
+
+    def _demand_no_owner(self, connection: Connection, batch: BatchId) -> None:
+        """Return when nobody has the lane of *batch*, and keep it from being taken.
+
+        The lane is locked before the batch, as by whoever takes it.
+        """
+        table, lease = self._tables.batch, self._tables.lease
+        lane = connection.scalar(select(table.c.lane).where(table.c.id == batch))
+        if lane is None:
+            return  # there is no such batch
+        is_its = lease.c.name == self._tables.lease_name(lane)
+        connection.execute(for_update(select(lease.c.name).where(is_its), lease))
+        query = select(lease.c.owner).where(
+            is_its, lease.c.owner.is_not(None), lease.c.until > database_now()
+        )
+        if owner := connection.scalar(query):
+            raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
+
+    def _write_off(self, connection: Connection, batch: BatchId, evidence: str) -> None:
+        row = self._tables.timeout
+        is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
+        values = {
+            "state": RowState.RELEASED,
+            "going_back": None,
+            "reason": WRITTEN_OFF,
+            "reason_detail": evidence,
+        }
+        statement = update(row).where(row.c.batch_id == batch, is_here)
+        connection.execute(statement.values(values))
 
     def purge(
         self,

@@ -29,6 +29,9 @@ class Leases(Protocol):
         """Take a lane that is free, expired or already *owner*'s, with all its open batches.
 
         The token grows; the lane's open batches carry it from now on. None: somebody has it.
+
+        Raises:
+            LedgerCloned: The ledger has another id by now than this process began with.
         """
         ...
 

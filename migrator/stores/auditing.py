@@ -6,7 +6,7 @@ gone are looked at like all others, and are doubtful: nobody can tell what becam
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -36,10 +36,13 @@ _WITHOUT_BATCH: Final = BatchState.DOUBTFUL
 """State of a row whose batch is gone."""
 
 
-def is_intact(found: Row[Any]) -> bool:
-    """Return whether the content of a row that ``intact`` found still has its hash."""
+def is_intact(found: Row[Any]) -> bool | None:
+    """Return whether the content of a row that ``intact`` found still has its hash.
+
+    None: the database cannot tell; ``content_of`` is to be read.
+    """
     if "is_intact" in found._fields:
-        return bool(found.is_intact)
+        return None if found.is_intact is None else bool(found.is_intact)
     return bool(found.content_hash == content_hash(found.headers, found.body))
 
 
@@ -116,11 +119,17 @@ class AuditQueries:
             .correlate(legacy.table)
             .scalar_subquery()
         )
-        both = (
-            select(open_id.label("id"), func.count().over().label("total"))
+        # sorted by a column, for who knows which database sorts by a subquery
+        found = (
+            select(open_id.label("id"))
             .select_from(legacy.table)
-            .where(*legacy.is_owned, open_id.is_not(None))
-            .order_by(open_id)
+            .where(*legacy.is_owned)
+            .subquery("found")
+        )
+        both = (
+            select(found.c.id, func.count().over().label("total"))
+            .where(found.c.id.is_not(None))
+            .order_by(found.c.id)
             .limit(limit)
             .subquery("both")
         )
@@ -170,8 +179,15 @@ class AuditQueries:
         content = self._dialect.content_hash(row.c.headers, row.c.body)
         columns: list[ColumnElement[Any]] = [row.c.content_hash, row.c.headers, row.c.body]
         if content is not None:
-            columns = [flag(row.c.content_hash == content).label("is_intact")]
+            is_same = row.c.content_hash == content
+            columns = [(flag(is_same) if self._dialect.hashes_all else is_same).label("is_intact")]
         return select(row.c.id, *columns).where(row.c.id.in_(sorted(ids)))
+
+    def content_of(self, id_: int) -> Sequence[Select[Any]]:
+        """Return what reads a row's hash, headers and body: one after the other, as it is large."""
+        row = self._ledger.timeout
+        parts = (row.c.content_hash, row.c.headers, row.c.body)
+        return [select(part).where(row.c.id == id_) for part in parts]
 
     def with_batch(self, query: Select[Any]) -> Select[Any]:
         """Return *query* over rows and their batches, also rows without one."""

@@ -1,9 +1,16 @@
 """Proving, inside a transaction, that a lane and a batch are still ours.
 
-Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them.
+Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them. A
+claim does it the other way round, but on PostgreSQL: who takes a lane whose lease ran out under
+a claim may wait for that claim's batch while it waits for the lane. The database sees it, ends one
+of the two at once, and that one begins again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -11,6 +18,8 @@ from migrator.database.portable import for_update
 from migrator.errors import LeaseLost
 from migrator.ports import Batch, Lease
 from migrator.stores.ledger_side import LedgerSide
+
+_RENEWS_FREELY: Final = "postgresql"
 
 
 def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None:
@@ -28,6 +37,29 @@ def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None
     )
     if connection.execute(for_update(query, table, shared=True)).first() is None:
         raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+
+
+@contextmanager
+def under_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> Iterator[None]:
+    """Do work of unknown length that may be committed only while the lane is the lease's.
+
+    PostgreSQL holds the lane from the beginning, and renewals do not wait. Elsewhere they would,
+    until the lease ran out under the work: there, the lane is looked at first, and held at the
+    end. Whoever took it over meanwhile makes the work be rolled back.
+
+    Raises:
+        LeaseLost: It has changed hands. The caller rolls back.
+    """
+    if connection.dialect.name == _RENEWS_FREELY:
+        hold_lease(connection, ledger, lease)
+        yield
+        return
+    table = ledger.lease
+    query = select(table.c.token).where(table.c.name == ledger.lease_name(lease.lane))
+    if connection.scalar(query) != lease.token:
+        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+    yield
+    hold_lease(connection, ledger, lease)
 
 
 def hold_batch(

@@ -9,15 +9,17 @@ from sqlalchemy import Connection, Engine, insert
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
+from migrator.database.portable import too_long
 from migrator.database.types import database_now
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane, RunId
 from migrator.errors import StoreError
 from migrator.ports import ClaimRequest, Lease, StoreEndpoint
-from migrator.stores.claims import LegacyTables, SqlClaims, inserted_id
+from migrator.stores.claims import LegacyTables, SqlClaims
 from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LATEST, LegacyTable
+from migrator.stores.opening import inserted_id
 
 _BYTES: Final = 1024 * 1024
 
@@ -54,7 +56,13 @@ def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
 
 
 def insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoint) -> RunId:
-    """Write the run a trial pretends to belong to; the caller rolls it back."""
+    """Write the run a trial pretends to belong to; the caller rolls it back.
+
+    Raises:
+        StoreError: The ledger has no room for the endpoint's name or place.
+    """
+    if (why := too_long(endpoint, connection.dialect.name)) is not None:
+        raise StoreError(why)
     statement = insert(ledger.run).values(
         endpoint=endpoint.name,
         source=endpoint.source,

@@ -6,18 +6,14 @@ Nothing connects before it is used, so that `db upgrade` works without a broker 
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from migrator import __version__
-from migrator.config import Settings, required_secret
+from migrator.config import Settings
 from migrator.config.handover import MAX_BATCH_ROWS
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
@@ -27,24 +23,13 @@ from migrator.errors import PreflightRefused
 from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
 from migrator.wiring.broker import BrokerParts
 from migrator.wiring.faults import FAULT_VARIABLE, fault_point
+from migrator.wiring.ledger import LedgerParts
 
 if TYPE_CHECKING:  # each part is imported when it is made
-    from sqlalchemy import Engine
-
     from migrator.engine.claiming import Claimer, Selection
     from migrator.engine.handover.prepare import Preparer
     from migrator.engine.handover.staged import StagedHandOver
-    from migrator.ledger.batches import SqlBatches
-    from migrator.ledger.books import SqlBooks
-    from migrator.ledger.clock import DatabaseClock
-    from migrator.ledger.facts import SqlLedgerFacts
-    from migrator.ledger.hand_overs import SqlHandOvers
-    from migrator.ledger.leases import SqlLeases
-    from migrator.ledger.quarantine import SqlQuarantine
-    from migrator.ledger.runs import SqlRuns
-    from migrator.ledger.tables import LedgerTables
-    from migrator.ledger.upkeep import SqlUpkeep
-    from migrator.wiring.stores import SqlSide, StoreSide
+    from migrator.wiring.stores import DocumentSide, SqlSide, StoreSide
 
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
@@ -63,7 +48,7 @@ class Plan:
     rate_limit_per_s: int
 
 
-class App(BrokerParts):
+class App(BrokerParts, LedgerParts):
     """Everything assembled, each part made when it is first asked for."""
 
     def __init__(self, settings: Settings) -> None:
@@ -117,25 +102,7 @@ class App(BrokerParts):
             "lanes": given.lanes,
         }
 
-    # ── the database ────────────────────────────────────────────────────────────────────────
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The ledger's database; a SQL store's tables are in it, too."""
-        from migrator.database.engine import open_engine
-
-        given = self.settings
-        if given.store.kind.has_own_ledger:
-            return open_engine(required_secret(given.ledger.url, key="ledger.url"))
-        return open_engine(required_secret(given.store.url, key="store.url", option="--store-url"))
-
-    @cached_property
-    def tables(self) -> LedgerTables:
-        """The ledger's tables, whether they exist or not."""
-        from migrator.ledger.names import names_for
-        from migrator.ledger.tables import build_tables
-
-        return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
+    # ── the store ───────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def side(self) -> StoreSide:
@@ -166,6 +133,13 @@ class App(BrokerParts):
         )
 
     @property
+    def document_side(self) -> DocumentSide | None:
+        """The side of a document store; None: the store is a SQL database."""
+        from migrator.wiring.stores import DocumentSide
+
+        return self.side if isinstance(self.side, DocumentSide) else None
+
+    @property
     def store(self) -> Store:
         """The legacy store."""
         return self.side.store
@@ -174,83 +148,6 @@ class App(BrokerParts):
     def claims(self) -> Claims:
         """Moves rows between store and ledger."""
         return self.side.claims
-
-    @cached_property
-    def ledger_facts(self) -> SqlLedgerFacts:
-        """What checks ask the ledger."""
-        from migrator.ledger.facts import SqlLedgerFacts
-
-        return SqlLedgerFacts(self.engine, self.tables)
-
-    @cached_property
-    def hand_overs(self) -> SqlHandOvers:
-        """Where timeouts were handed over to."""
-        from migrator.ledger.hand_overs import SqlHandOvers
-
-        renamed = self.settings.handover.destination_map
-        return SqlHandOvers(self.engine, self.tables, renamed)
-
-    @cached_property
-    def ledger_id(self) -> str:
-        """The id that names our queues.
-
-        Raises:
-            LedgerMissing, LedgerCloned: The ledger cannot be used.
-        """
-        from migrator.ledger.identity import check_identity
-
-        return check_identity(self.engine, self.tables)
-
-    @cached_property
-    def leases(self) -> SqlLeases:
-        """The lanes."""
-        from migrator.ledger.leases import SqlLeases
-
-        return SqlLeases(self.engine, self.tables, self.ledger_id)
-
-    @cached_property
-    def batches(self) -> SqlBatches:
-        """The batches."""
-        from migrator.ledger.batches import SqlBatches
-
-        return SqlBatches(self.engine, self.tables)
-
-    @cached_property
-    def runs(self) -> SqlRuns:
-        """Runs and the audit trail."""
-        from migrator.ledger.runs import SqlRuns
-
-        return SqlRuns(self.engine, self.tables, actor=_actor(), version=__version__)
-
-    @cached_property
-    def clock(self) -> DatabaseClock:
-        """The database's time."""
-        from migrator.ledger.clock import DatabaseClock
-
-        return DatabaseClock(self.engine, monotonic=_seconds_since_boot)
-
-    # ── for people ──────────────────────────────────────────────────────────────────────────
-
-    @cached_property
-    def books(self) -> SqlBooks:
-        """Progress, lanes and history."""
-        from migrator.ledger.books import SqlBooks
-
-        return SqlBooks(self.engine, self.tables)
-
-    @cached_property
-    def quarantine(self) -> SqlQuarantine:
-        """Rows kept aside with a reason."""
-        from migrator.ledger.quarantine import SqlQuarantine
-
-        return SqlQuarantine(self.engine, self.tables)
-
-    @cached_property
-    def upkeep(self) -> SqlUpkeep:
-        """What only an operator may change."""
-        from migrator.ledger.upkeep import SqlUpkeep
-
-        return SqlUpkeep(self.engine, self.tables)
 
     @property
     def own_queues(self) -> Sequence[str]:
@@ -338,17 +235,3 @@ class App(BrokerParts):
             self.engine.dispose()
         if (management := self.__dict__.get("management")) is not None:
             management.close()
-
-
-def _seconds_since_boot() -> float:
-    """Return monotonic seconds that go on while the machine is suspended, where it tells them."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
-
-
-def _actor() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

@@ -12,6 +12,7 @@ from apscheduler.triggers import cron
 from migrator.broker import facts as broker_facts
 from migrator.broker import link, management, scan
 from migrator.ledger import (
+    adoption,
     batches,
     books,
     clock,
@@ -25,6 +26,7 @@ from migrator.ledger import (
 from migrator.wiring import stores
 
 __all__ = [
+    "adoption",
     "batches",
     "books",
     "broker_facts",

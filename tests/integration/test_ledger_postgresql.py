@@ -14,8 +14,9 @@ from migrator.database.engine import open_engine
 from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, EndpointName
 from migrator.errors import LedgerCloned, LedgerMissing
+from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.facts import SqlLedgerFacts
-from migrator.ledger.identity import adopt, check_identity
+from migrator.ledger.identity import check_identity
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
 from migrator.ports import StoreEndpoint
@@ -39,13 +40,14 @@ def test_a_cloned_database_is_refused_until_adopted(
     claimed = site.claim(endpoint, lease, max_rows=2).batch
     staged = site.claim(endpoint, lease).batch
     site.batches.advance(staged, Event.BEGIN_STAGING, lease)
+    site.leases.evict(lease.lane, lease.owner)
     site.engine.dispose()
     clone = postgres_server.create_database(template=str(site.engine.url.database))
     engine = open_engine(postgres_server.url(clone))
     tables = build_tables(names_for(engine))
     with pytest.raises(LedgerCloned, match="db adopt"):
         SqlLedgerFacts(engine, tables).verify()
-    new_id = adopt(engine, tables)
+    new_id = SqlAdoption(engine, tables, site.runs).adopt()
     assert new_id != site.ledger_id
     assert check_identity(engine, tables) == new_id
     copy = Site(engine=engine)
@@ -55,7 +57,6 @@ def test_a_cloned_database_is_refused_until_adopted(
         if (found := copy.batches.find(batch.id))
     }
     assert states == {claimed.id: BatchState.CLAIMED, staged.id: BatchState.DOUBTFUL}
-    assert copy.leases.holders() == []
     assert check_identity(site.engine, site.tables) == site.ledger_id
     engine.dispose()
     postgres_server.drop_database(clone)

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from migrator.cli import db
+from migrator.database.engine import open_engine
+from migrator.domain.timeouts import EndpointName
+from migrator.errors import PreflightRefused
+from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.grants import GrantedTable
+from migrator.ledger.names import names_for
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.tables import build_tables
+from migrator.ports import QueueProbe, StoreEndpoint
+from tests.contract.site import Site
 from tests.unit.cli.conftest import Program
 
 ID = "SELECT id FROM migrator_ledger"
@@ -59,8 +71,114 @@ def test_a_cloned_ledger_is_adopted_with_a_new_id(program: Program) -> None:
     """Never without --yes."""
     program("db", "upgrade")
     before = program.rows(ID)
-    assert "would get a new id" in program("db", "adopt", codes=[2]).err
+    told = program("db", "adopt", codes=[2]).err
+    assert "would get a new id" in told
+    assert "is where it was created" in told
     assert program.rows(ID) == before
     document = program("db", "adopt", "--yes", "--json").document
     assert program.rows(ID) == [(document["ledger"],)] != before
     assert "this ledger is" in program("db", "adopt", "--yes").err
+
+
+def test_a_ledger_of_another_version_is_not_adopted(program: Program) -> None:
+    """What to do first is said; it is the program that is newer than the copy."""
+    program("db", "upgrade")
+    program.change("UPDATE migrator_alembic_version SET version_num = '0004'")
+    before = program.rows(ID)
+    assert "db upgrade" in program("db", "adopt", "--yes", codes=[3]).err
+    assert program.rows(ID) == before
+
+
+def test_a_ledger_on_which_somebody_works_gets_no_new_id(program: Program) -> None:
+    """A process that is running goes on under the id that it began with."""
+    program("db", "upgrade")
+    before = program.rows(ID)
+    program.change(
+        "INSERT INTO migrator_lease (name, owner, token, until, renewed_at) VALUES "
+        "('lane.0', 'host/1', 1, '9998-01-01 00:00:00.000000', '2026-01-01 00:00:00.000000')"
+    )
+    refused = program("db", "adopt", "--yes", codes=[3]).err
+    assert "lane 0: host/1 until 9998-01-01" in refused
+    assert "Nothing was changed" in refused
+    assert program.rows(ID) == before
+
+
+@pytest.fixture
+def moved(program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """A ledger with three claimed timeouts, whose database is at another place now."""
+    program.seeded(count=3)
+    site = Site(open_engine(program.url))
+    endpoint = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
+    lease = site.lease()
+    site.claim(endpoint, lease, due_until=datetime.max.replace(tzinfo=UTC))
+    site.leases.surrender(lease)
+    site.engine.dispose()
+    monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://localhost")
+    (program.folder / "elsewhere").mkdir()
+    for each in program.folder.glob("legacy.db*"):
+        each.rename(program.folder / "elsewhere" / each.name)
+    program.folder /= "elsewhere"
+    monkeypatch.setenv("MIGRATOR_STORE__URL", program.url)
+    return program
+
+
+def test_a_moved_ledger_goes_on_under_its_own_id(moved: Program) -> None:
+    """Batches stay as they are; who did it, from where and to where, is in the audit trail."""
+    before = moved.rows(ID)
+    assert "db adopt --moved" in moved("status", codes=[3]).err
+    shown = moved("db", "adopt", "--moved", "--dry-run")
+    assert "batches under way: 1 claimed" in shown.err
+    assert "may ever work on the former again" in moved("db", "adopt", "--moved", codes=[2]).err
+    assert moved.rows("SELECT kind FROM migrator_event WHERE kind LIKE 'ledger%'") == []
+    document = moved("db", "adopt", "--moved", "--yes", "--json").document
+    assert (document["ledger"], document["is_done"]) == (*before[0], True)
+    assert document["batches"] == {"claimed": 1}
+    assert moved.rows(ID) == before
+    assert moved("status", "--json").document["endpoints"][0]["rows"] == {"claimed": 3}
+    ((kind, detail),) = moved.rows("SELECT kind, detail FROM migrator_event")
+    assert kind == "ledger_moved"
+    told = json.loads(detail)
+    assert told["to"] == f"sqlite:{moved.folder}/legacy.db"
+    assert told["from"] != told["to"]
+    assert "nothing to do" in moved("db", "adopt", "--moved", "--yes").err
+
+
+def test_a_moved_ledger_is_refused_while_anybody_works_on_it(moved: Program) -> None:
+    """Here, by a lease; at the former place, by what the broker tells. All at once."""
+    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    moved.change(
+        f"UPDATE migrator_lease SET owner = 'host/1', until = '{until}' WHERE name = 'lane.0'",
+        "DELETE FROM migrator_timeout WHERE row_index = 0",
+    )
+    ((ledger_id,),) = moved.rows(ID)
+    moved.broker.probes[f"migrator.lane.{ledger_id}.0"] = QueueProbe(messages=0, consumers=1)
+    for options in (["--yes"], ["--dry-run"], []):
+        refused = moved("db", "adopt", "--moved", *options, codes=[3]).err
+        assert "lane 0: host/1 until" in refused
+        assert "holds lane 0 on the broker" in refused
+        assert "not all of the former database" in refused
+    assert moved.rows("SELECT kind FROM migrator_event") == []
+
+
+def test_whoever_still_stores_timeouts_is_told(
+    moved: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dispatcher at the former place would store them there."""
+    (moved.folder.parent / "migrator.toml").write_text(
+        '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\n'
+    )
+    monkeypatch.setenv("MIGRATOR_CONFIG", str(moved.folder.parent / "migrator.toml"))
+    moved.broker.probes["Sales.Timeouts"] = QueueProbe(messages=0, consumers=1)
+    assert "consume Sales.Timeouts" in moved("db", "adopt", "--moved", "--yes", codes=[3]).err
+
+
+def test_who_comes_while_a_ledger_is_moved_is_seen(moved: Program) -> None:
+    """The leases are looked at once more, in the transaction that decides."""
+    engine = open_engine(moved.url)
+    tables = build_tables(names_for(engine))
+    runs = SqlRuns(engine, tables, actor="test", version="0")
+    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    moved.change(f"UPDATE migrator_lease SET owner = 'host/1', until = '{until}'")
+    with pytest.raises(PreflightRefused, match="host/1"):
+        SqlAdoption(engine, tables, runs).keep()
+    engine.dispose()

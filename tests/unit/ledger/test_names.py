@@ -6,7 +6,7 @@ import pytest
 
 from migrator.errors import LedgerError
 from migrator.ledger.grants import GrantedTable, grants
-from migrator.ledger.identity import _is_same
+from migrator.ledger.identity import is_same
 from migrator.ledger.names import ledger_names, quoted
 from migrator.ledger.tables import build_tables
 
@@ -54,7 +54,7 @@ def test_databases_without_users_need_no_grants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "present", "is_same"),
+    ("stored", "present", "same"),
     [
         ("postgresql:1:5", "postgresql:1:5", True),
         ("postgresql:1:5", "postgresql:1:6", False),
@@ -67,7 +67,7 @@ def test_databases_without_users_need_no_grants() -> None:
     ],
 )
 def test_identities_differ_unless_they_cannot_be_told_apart(
-    stored: str, present: str, is_same: bool
+    stored: str, present: str, same: bool
 ) -> None:
     """A server that hides its identifier is recognised by the database alone."""
-    assert _is_same(stored, present) is is_same
+    assert is_same(stored, present) is same
