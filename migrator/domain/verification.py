@@ -75,7 +75,7 @@ class EndpointBalance:
     endpoint: EndpointName
     source: str
     in_store: int | None
-    """Rows in its legacy table now; None: the table is gone."""
+    """Rows in its legacy table now; None: the table is gone, or not where the settings point."""
     claimed: int
     """Rows that all its batches took, less those that were given back as if never claimed."""
     purged: int

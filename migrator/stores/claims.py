@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    CursorResult,
     Engine,
     and_,
+    cast,
     delete,
     func,
     insert,
@@ -36,10 +36,11 @@ from migrator.domain.timeouts import BatchId
 from migrator.errors import IllegalTransition, LeaseLost, StoreError
 from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.dialects import dialect_for
-from migrator.stores.fencing import hold_batch, hold_lease
+from migrator.stores.fencing import hold_batch, hold_lease, under_lease
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved
+from migrator.stores.opening import open_batch
 from migrator.stores.selection import ids_for
 
 _RELEASE_ROWS: Final = 500
@@ -81,8 +82,8 @@ class SqlClaims:
         if request.only is not None and not ids_for(legacy, request.only):
             return None
         with self._transaction(f"claiming from {legacy.source}") as connection:
-            hold_lease(connection, self._ledger, request.lease)
-            claim = self.claim_within(connection, legacy, request)
+            with under_lease(connection, self._ledger, request.lease):
+                claim = self.claim_within(connection, legacy, request)
             if claim is None:
                 connection.rollback()
         return claim
@@ -94,13 +95,15 @@ class SqlClaims:
 
         On None an empty batch was written: the caller rolls back.
         """
-        batch_id = self._insert_batch(connection, request)
-        moved = self._dialect.move(connection, legacy, self._ledger, request, batch_id)
+        batch = open_batch(
+            connection, self._ledger, request, BatchState.CLAIMED, claimed_at=database_now()
+        )
+        moved = self._dialect.move(connection, legacy, self._ledger, request, batch.id)
         if moved is None:
             return None
-        self._complete_batch(connection, batch_id, moved)
+        self._complete_batch(connection, batch.id, moved)
         return Claim(
-            batch=_batch_of(request, batch_id, moved),
+            batch=replace(batch, size=moved.size, body_bytes=moved.body_bytes),
             cursor=Cursor(due_at=moved.last_due, id=moved.last_id),
         )
 
@@ -186,7 +189,10 @@ class SqlClaims:
         values = {
             key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
             for key in legacy.keys
-        } | {key: literal(value) for key, value in legacy.constants.items()}
+        } | {
+            key: func.coalesce(cast(row.c.store_extra, legacy.table.c[key].type), literal(value))
+            for key, value in legacy.constants.items()
+        }
         put = connection.execute(
             insert(legacy.table).from_select(
                 [legacy.table.c[key] for key in values], select(*values.values()).where(which)
@@ -226,24 +232,7 @@ class SqlClaims:
                     return released
                 released += self.put_back(connection, legacy, row.c.id.in_(ids))
 
-    def _insert_batch(self, connection: Connection, request: ClaimRequest) -> int:
-        statement = insert(self._ledger.batch).values(
-            run_id=request.run,
-            endpoint=request.endpoint.name,
-            source=request.endpoint.source,
-            lane=request.lease.lane,
-            mode=request.mode,
-            state=BatchState.CLAIMED,
-            attempt=0,
-            size=0,
-            body_bytes=0,
-            owner=request.lease.owner,
-            lease_token=request.lease.token,
-            claimed_at=database_now(),
-        )
-        return inserted_id(connection.execute(statement))
-
-    def _complete_batch(self, connection: Connection, batch_id: int, moved: Moved) -> None:
+    def _complete_batch(self, connection: Connection, batch_id: BatchId, moved: Moved) -> None:
         table = self._ledger.batch
         connection.execute(
             update(table)
@@ -262,30 +251,7 @@ class SqlClaims:
             yield connection
 
 
-def inserted_id(result: CursorResult[Any]) -> int:
-    """Return the id the database gave the row that was just inserted."""
-    key = result.inserted_primary_key
-    if key is None:
-        raise StoreError("the database returned no id for a new row; rolled back")
-    return int(key[0])
-
-
 def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
     """Return when the legacy table took all rows."""
     if put != of:
         raise StoreError(f"{legacy.source} took {put} of {of} rows; rolled back")
-
-
-def _batch_of(request: ClaimRequest, batch_id: int, moved: Moved) -> Batch:
-    return Batch(
-        id=BatchId(batch_id),
-        run=request.run,
-        endpoint=request.endpoint.name,
-        source=request.endpoint.source,
-        lane=request.lease.lane,
-        mode=request.mode,
-        state=BatchState.CLAIMED,
-        attempt=0,
-        size=moved.size,
-        body_bytes=moved.body_bytes,
-    )

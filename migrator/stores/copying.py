@@ -91,7 +91,7 @@ def move_rows(
     Raises:
         StoreError: A row was not where it was a moment ago; the caller rolls back.
     """
-    rows = _fitting(picked, max_bytes)
+    rows = fitting(picked, max_bytes)
     if not rows:
         return None
     position = 0
@@ -131,7 +131,8 @@ def _demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
         raise StoreError(f"{legacy.source}: of {of} rows, {count} were {done}; rolled back")
 
 
-def _fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
+def fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
+    """Return the first rows, as many as have no more bytes together; one at least."""
     totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
     return picked[: max(sum(total <= max_bytes for total in totals), 1)]
 

@@ -51,20 +51,28 @@ class _Tally:
             self.first_due = min(self.first_due or first_due, first_due)
 
 
-def forecast(
-    engine: Engine,
-    ledger: LedgerSide,
-    scope: RecallScope,
-    *,
-    now: datetime,
-    not_before: datetime,
-    exact_rows: int | None,
-) -> RecallForecast:
-    """Return what *ledger* expects in the levels; see ``ports.Recalls.forecast``."""
-    doing = "counting what could be recalled"
-    with translating(StoreError, doing=doing), reading(engine) as connection:
-        span = Span(now=now, not_before=not_before)
-        return Forecaster(connection, ledger, scope).forecast(span, exact_rows=exact_rows)
+class LedgerForecasts:
+    """What recalls from every kind of store tell alike: it is in the ledger alone."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+        """Ask *ledger*, in the database of *engine*."""
+        self._engine = engine
+        self._ledger = ledger
+
+    def forecast(
+        self,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+        exact_rows: int | None = None,
+    ) -> RecallForecast:
+        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
+        doing = "counting what could be recalled"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            span = Span(now=now, not_before=not_before)
+            forecaster = Forecaster(connection, self._ledger, scope)
+            return forecaster.forecast(span, exact_rows=exact_rows)
 
 
 class Forecaster:
@@ -131,13 +139,13 @@ class Forecaster:
         tally.add(int(far), 0, int(left), first_due)
 
     def _between(self, span: Span) -> Sequence[_Batch]:
-        batch = self._batch.c
-        is_whole = or_(self._is_past(span), batch.first_due >= span.not_before)
-        if self._reads_rows:
-            is_whole = false()
+        batch, which = self._batch.c, self._of_scope()
+        if not self._reads_rows:
+            is_whole = or_(self._is_past(span), batch.first_due >= span.not_before)
+            which.append(flag(is_whole) == 0)
         query = (
             select(batch.id, batch.size, batch.first_due, batch.last_due)
-            .where(*self._of_scope(), flag(is_whole) == 0)
+            .where(*which)
             .order_by(batch.id.desc())
         )
         return self._connection.execute(query).all()

@@ -114,8 +114,13 @@ def ledger_values(
     batch_id: int,
     row: Any,
 ) -> dict[str, ColumnElement[Any]]:
-    """Return columns of the ledger, and what a *row* of the legacy table has for them."""
-    return {
+    """Return columns of the ledger, and what a *row* of the legacy table has for them.
+
+    In a shared table a row spells its owner in its own way, where the database does not mind; that
+    is kept, so that it can go back as it was.
+    """
+    spelled = {} if legacy.owner is None else {"store_extra": row.Endpoint}
+    found: dict[str, ColumnElement[Any]] = {
         "source": literal(legacy.source),
         "endpoint": literal(str(request.endpoint.name)),
         "store_id": as_text(row.Id),
@@ -127,6 +132,7 @@ def ledger_values(
         "headers": row.Headers,
         "persistence_version": row.get("PersistenceVersion", null()),
     }
+    return found | spelled
 
 
 def body_bytes(kept: FromClause) -> ColumnElement[int]:

@@ -166,7 +166,8 @@ class NHibernateStore:
         def look(connection: Connection) -> list[StoreRemark]:
             wanted = (ENDPOINT_INDEX, SAGA_INDEX, ID_INDEX)
             found = missing_indexes(inspect(connection), shared.table, shared.name, wanted)
-            return [*found, *_of_nobody(shared, unowned_rows(connection, shared.table))]
+            of_nobody = _of_nobody(shared, unowned_rows(connection, shared.table))
+            return [*found, *of_nobody, *self._dialect.remarks(connection)]
 
         return self._asked(f"looking at {shared.name}", look)
 

@@ -15,29 +15,28 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
+from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import RowState
 from migrator.errors import StoreError
 from migrator.ports import Lease
 from migrator.ports.recall import Sighting
 from migrator.stores.claims import LegacyTables, SqlClaims
 from migrator.stores.fencing import hold_lease
-from migrator.stores.forecast import forecast
+from migrator.stores.forecast import LedgerForecasts
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.moving import id_text
 from migrator.stores.selection import ids_for
-from migrator.stores.sightings import judge, key_of, sighted_rows
+from migrator.stores.sightings import judge, key_of, rows_of
 
 
-class SqlRecalls:
+class SqlRecalls(LedgerForecasts):
     """Implements ``ports.Recalls`` over one database."""
 
     def __init__(
         self, engine: Engine, ledger: LedgerSide, store: LegacyTables, claims: SqlClaims
     ) -> None:
         """Restore rows of *ledger* into the tables of *store*, as *claims* puts rows back."""
-        self._engine = engine
-        self._ledger = ledger
+        super().__init__(engine, ledger)
         self._store = store
         self._claims = claims
 
@@ -55,29 +54,11 @@ class SqlRecalls:
         doing = "restoring handed-over rows"
         with translating(StoreError, doing=doing), writing(self._engine) as connection:
             hold_lease(connection, self._ledger, lease)
-            known = {
-                (row.batch_id, row.row_index): row
-                for row in connection.execute(
-                    sighted_rows(self._ledger, sightings, scope, dialect=connection.dialect.name)
-                )
-            }
+            known = rows_of(connection, self._ledger, sightings, scope)
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             taken = self._put_back(connection, {s: known[key_of(s)] for s in wanted})
         return judged | dict.fromkeys(taken, RecallOutcome.TAKEN)
-
-    def forecast(
-        self,
-        scope: RecallScope,
-        *,
-        now: datetime,
-        not_before: datetime,
-        exact_rows: int | None = None,
-    ) -> RecallForecast:
-        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
-        return forecast(
-            self._engine, self._ledger, scope, now=now, not_before=not_before, exact_rows=exact_rows
-        )
 
     def _put_back(
         self, connection: Connection, wanted: Mapping[Sighting, Row[Any]]

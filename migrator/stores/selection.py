@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, or_
 from sqlalchemy.types import Uuid
 
 from migrator.database.guids import GuidBytes
@@ -21,7 +21,7 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[boo
     """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
     found = [*legacy.is_owned, *_in_range(legacy, request)]
     if request.only is not None:
-        found.append(legacy.table.c.Id.in_(ids_for(legacy, request.only)))
+        found += _called(legacy, request.only)
     not_for = sorted(filter(is_storable, request.not_for))
     if not_for:
         destination = legacy.table.c.Destination
@@ -43,6 +43,20 @@ def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
         if not is_guid and is_storable(each):
             found.add(each)
     return sorted(found)
+
+
+def _called(legacy: LegacyTable, ids: Collection[str]) -> list[ColumnElement[bool]]:
+    """Return the conditions on rows that are called one of *ids*.
+
+    The key is searched by its own collation; text that is no GUID is then compared letter by
+    letter, so that a row is not taken for another one of almost that name.
+    """
+    key, wanted_ids = legacy.table.c.Id, ids_for(legacy, ids)
+    texts = [each for each in wanted_ids if guid_text(each) is None]
+    if not texts:
+        return [key.in_(wanted_ids)]
+    guids = [each for each in wanted_ids if guid_text(each) is not None]
+    return [key.in_(wanted_ids), or_(key.in_(guids), exactly(key).in_(texts))]
 
 
 def guid_text(text: str) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, func, select, true
+from sqlalchemy import Connection, Row, Select, and_, func, select, true
 
 from migrator.database.portable import flag, for_update, pair_in
 from migrator.database.types import byte_length
@@ -41,6 +41,17 @@ def sighted_rows(
         .where(pair_in(row.c.batch_id, row.c.row_index, keys, dialect=dialect))
     )
     return for_update(query, row)
+
+
+def rows_of(
+    connection: Connection,
+    ledger: LedgerSide,
+    sightings: Collection[Sighting],
+    scope: RecallScope,
+) -> Mapping[tuple[int, int], Row[Any]]:
+    """Return the rows of *sightings* that there are, by ``key_of``; they are locked."""
+    query = sighted_rows(ledger, sightings, scope, dialect=connection.dialect.name)
+    return {(row.batch_id, row.row_index): row for row in connection.execute(query)}
 
 
 def key_of(sighting: Sighting) -> tuple[int, int]:

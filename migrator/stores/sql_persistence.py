@@ -120,7 +120,10 @@ class SqlStore:
         return unfinished_vendor_runs(self._engine)
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, as in tables of version 1; see ``ports.Store``."""
+        """Return indexes that are missing, as in tables of version 1, and what else is to be known.
+
+        See ``ports.Store``.
+        """
         tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
         wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
 
@@ -131,7 +134,15 @@ class SqlStore:
                 for remark in missing_indexes(inspector, each.table, each.source, wanted)
             ]
 
-        return self._inspected(look)
+        return [*self._inspected(look), *self._of_database()]
+
+    def _of_database(self) -> Sequence[StoreRemark]:
+        def work() -> Sequence[StoreRemark]:
+            doing = "asking what the database allows"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return self._dialect.remarks(connection)
+
+        return retrying(work)
 
     def legacy_table(self, source: str) -> LegacyTable:
         """Return the table that *source* names.

@@ -22,6 +22,7 @@ from sqlalchemy import (
     inspect,
     select,
 )
+from sqlalchemy.dialects import mssql
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
@@ -36,8 +37,8 @@ _STAGED: Final = "StagedTimeoutEntity"
 _RUN_COLUMNS: Final = ("MigrationRunId", "EndpointName", "Status")
 _OPEN_RUN: Final = ("0", "1")
 """Preparing, and in progress; kept as text or number, depending on the tool's version."""
-_SHORT: Final = String(500)
-"""SQL Server's ``text`` cannot be compared."""
+_SHORT: Final = String(500).with_variant(mssql.NVARCHAR(500), "mssql")
+"""SQL Server's ``text`` cannot be compared, and its ``varchar`` may turn letters into ``?``."""
 _DONE_ROW: Final = "2"
 _REMEDY: Final = "resume or abort it with the vendor's tool first"
 

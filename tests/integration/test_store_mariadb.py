@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from dev.servers import MariadbServer, new_mariadb_server
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
-from migrator.domain.timeouts import Lane, TimeoutId
-from migrator.errors import LedgerError, RowRefused, StoreError, StoreUnavailable
+from migrator.domain.states import BatchState
+from migrator.domain.timeouts import Lane, TimeoutId, content_hash
+from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ports import ClearSaga, NewTimeout, StoreEndpoint
@@ -29,6 +31,7 @@ from migrator.stores.dialects.mysql import MysqlDialect
 from migrator.stores.fencing import hold_lease
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.verification import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
 
 SCRIPT = """
@@ -159,6 +162,50 @@ def test_a_message_too_large_for_the_server_is_refused(site: Site, endpoint: Sto
     assert [row.body for row in site.batches.rows(claim.batch)] == [body]
 
 
+@pytest.fixture
+def narrowed(
+    site: Site, endpoint: StoreEndpoint, mariadb_server: MariadbServer
+) -> Iterator[Callable[[], Site]]:
+    """Two rows of nearly 1 MiB, and what lowers max_allowed_packet to it: for new sessions."""
+    usual, lowered = mariadb_server.sql("SELECT @@GLOBAL.max_allowed_packet"), 1024 * 1024
+    insert(site, (1, "2026-03-01 13:00:00"), (2, "2026-03-01 13:00:00"))
+    site.execute(f"UPDATE {site.quoted()} SET \"State\" = repeat('x', {lowered - 10})")
+    other = open_engine(site.engine.url)
+
+    def narrow() -> Site:
+        mariadb_server.sql(f"SET GLOBAL max_allowed_packet = {lowered}")
+        return Site(other)
+
+    yield narrow
+    other.dispose()
+    mariadb_server.sql(f"SET GLOBAL max_allowed_packet = {usual}")
+
+
+def test_a_row_too_large_to_be_hashed_is_read_instead(
+    site: Site, endpoint: StoreEndpoint, narrowed: Callable[[], Site]
+) -> None:
+    """Where max_allowed_packet was lowered since; no answer must not pass for a changed content."""
+    site.claim(endpoint, site.lease())
+    site.execute("UPDATE migrator_timeout SET content_hash = 'x' WHERE row_index = 1")
+    other = narrowed()
+    books = SqlVerifications(other.engine, other.tables, other.store)
+    first, second = other.ledger_rows()
+    assert books.intact([first.id, second.id]) == {first.id: True, second.id: False}
+
+
+def test_a_row_too_large_to_be_hashed_stops_no_claim(
+    site: Site, endpoint: StoreEndpoint, narrowed: Callable[[], Site]
+) -> None:
+    """It is claimed like the small one beside it, with the hash that the server cannot make."""
+    insert(site, (3, "2026-03-01 13:00:00"))
+    other = narrowed()
+    claim = other.claim(endpoint, other.lease())
+    rows = other.batches.rows(claim.batch)
+    made = {str(row.id): content_hash(row.headers_text, row.body) for row in rows}
+    assert len(made) == 3
+    assert {row.store_id: row.content_hash for row in other.ledger_rows()} == made
+
+
 def test_ids_are_found_by_the_index_that_was_asked_for(site: Site, endpoint: StoreEndpoint) -> None:
     """A table without a primary key is remarked; what the remark has run, is enough."""
     site.execute(f"ALTER TABLE {site.quoted()} DROP PRIMARY KEY")
@@ -185,6 +232,67 @@ def test_no_address_changes_what_text_is(
         mode = connection.scalar(text("SELECT @@sql_mode"))
     assert "STRICT_ALL_TABLES" in str(mode)
     other.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "kind", ["utf8mb4 COLLATE utf8mb4_unicode_ci", "latin1 COLLATE latin1_german1_ci", "utf8mb3"]
+)
+def test_an_id_of_other_letters_is_a_row_like_any(
+    site: Site, endpoint: StoreEndpoint, kind: str
+) -> None:
+    """It would stop its endpoint for ever, as the rows beside it are picked with it each time."""
+    site.execute(
+        f'ALTER TABLE {site.quoted()} MODIFY "Id" varchar(100) CHARACTER SET {kind} NOT NULL'
+    )
+    insert(site, (1, "2026-03-01 13:00:00"), (2, "2026-03-01 13:00:00"))
+    site.execute(f'UPDATE {site.quoted()} SET "Id" = \'Bestellung-ä\' ORDER BY "Id" LIMIT 1')
+    before, lease = stored(site), site.lease()
+    claim = site.claim(endpoint, lease)
+    assert sorted(site.ids(claim)) == [timeout_id(2), "Bestellung-ä"]
+    assert site.claims.release(claim.batch, lease) == 2
+    assert sorted(stored(site)) == sorted(before)
+
+
+def test_a_row_is_asked_for_by_its_very_name(site: Site, endpoint: StoreEndpoint) -> None:
+    """To the column's collation, which ignores case and accents, they are the same."""
+    kind = "varchar(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+    site.execute(f'ALTER TABLE {site.quoted()} MODIFY "Id" {kind} NOT NULL')
+    insert(site, (1, "2026-03-01 13:00:00"), (0xAB, "2026-03-01 13:00:00"))
+    site.execute(f'UPDATE {site.quoted()} SET "Id" = \'Bär\' ORDER BY "Id" LIMIT 1')
+    lease = site.lease()
+    for other in ("Bar", "bär", "BÄR"):
+        request = site.request(endpoint, lease, only=(other,))
+        assert site.claims.claim(request) is None
+    claim = site.claim(endpoint, lease, only=("Bär", timeout_id(0xAB).upper()))
+    assert sorted(site.ids(claim)) == [timeout_id(0xAB), "Bär"]
+
+
+def test_ids_that_differ_in_letter_case_are_two_rows(site: Site, endpoint: StoreEndpoint) -> None:
+    """Where the key of the table tells them apart, so does the ledger."""
+    site.execute(f'ALTER TABLE {site.quoted()} MODIFY "Id" varchar(100) COLLATE ascii_bin NOT NULL')
+    insert(site, (1, "2026-03-01 13:00:00"), (2, "2026-03-01 13:00:00"))
+    for number, name in ((1, "order"), (2, "Order")):
+        site.execute(
+            f'UPDATE {site.quoted()} SET "Id" = :name WHERE "Id" = :id',
+            name=name,
+            id=timeout_id(number),
+        )
+    lease = site.lease()
+    claim = site.claim(endpoint, lease, max_rows=1)
+    other = site.claim(endpoint, lease)
+    assert {*site.ids(claim), *site.ids(other)} == {"order", "Order"}
+
+
+def test_a_name_that_no_ledger_takes_is_told(site: Site) -> None:
+    """Before anything is claimed, and in words."""
+    name: Any = "x" * 256
+    endpoint = StoreEndpoint(name=name, source="x_TimeoutData")
+    with pytest.raises(LedgerError, match="256 characters, and a ledger in mysql keeps 255"):
+        site.runs.begin(endpoint, {})
+    site.endpoint_name = "x"
+    site.create()
+    with pytest.raises(StoreError, match="256 characters"):
+        site.store.trial_claim(endpoint)
 
 
 def test_a_zero_date_is_no_time(site: Site, endpoint: StoreEndpoint) -> None:
@@ -323,6 +431,73 @@ def test_taking_a_lane_over_waits_for_a_claim_under_way(site: Site) -> None:
         found = taking.result(timeout=20)
     assert found is not None
     assert found.token == lease.token + 1
+
+
+def test_closing_a_batch_waits_for_whoever_takes_its_lane(site: Site) -> None:
+    """Neither stands in the other's way, and then somebody has the lane."""
+    batch = site.claim(site.create(hours(1)), site.lease()).batch.id
+    site.execute("UPDATE migrator_batch SET state = 'claiming'")
+    site.execute("UPDATE migrator_lease SET until = '2000-01-01'")
+    event = site.runs.event("batch_resolved", detail={}, batch=batch)
+    with ThreadPoolExecutor(1) as pool:
+        with writing(site.engine) as taking:
+            taking.execute(text("SELECT * FROM migrator_lease FOR UPDATE"))
+            closing = pool.submit(
+                site.upkeep.close_half_done, batch, BatchState.RELEASED, evidence="", event=event
+            )
+            time.sleep(0.3)
+            taking.execute(text("UPDATE migrator_batch SET lease_token = 9"))
+            taking.execute(text("UPDATE migrator_lease SET owner = 'new', until = '2999-01-01'"))
+        with pytest.raises(LedgerError, match="new holds lane 0"):
+            closing.result(timeout=20)
+
+
+@pytest.fixture
+def held_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
+    """Claims that say when they have moved their rows, and wait before they go on."""
+    is_there, may_go = threading.Event(), threading.Event()
+    move = MysqlDialect.move
+
+    def slow(*args: Any) -> Any:
+        moved = move(*args)
+        is_there.set()
+        assert may_go.wait(20)
+        return moved
+
+    monkeypatch.setattr(MysqlDialect, "move", slow)
+    yield is_there, may_go
+    may_go.set()
+
+
+def test_a_renewal_does_not_wait_for_a_claim(site: Site, held_up: tuple[Event, Event]) -> None:
+    """However long it takes: the lease must not run out under it."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    request = site.request(endpoint, lease)
+    with ThreadPoolExecutor(1) as pool:
+        claiming = pool.submit(site.claims.claim, request)
+        assert held_up[0].wait(20)
+        began_s = time.monotonic()
+        site.leases.renew(lease, LONG, doing="claiming")
+        assert time.monotonic() - began_s < 2
+        held_up[1].set()
+        claim = claiming.result(timeout=20)
+    assert claim is not None
+    assert claim.batch.size == 2
+
+
+def test_a_claim_that_lost_its_lane_takes_nothing(site: Site, held_up: tuple[Event, Event]) -> None:
+    """Another owner came while it was at work; the rows are in the table, and not in the ledger."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    request = site.request(endpoint, lease)
+    with ThreadPoolExecutor(1) as pool:
+        claiming = pool.submit(site.claims.claim, request)
+        assert held_up[0].wait(20)
+        site.leases.evict(lease.lane, lease.owner)
+        held_up[1].set()
+        with pytest.raises(LeaseLost):
+            claiming.result(timeout=20)
+    assert len(site.legacy_rows()) == 2
+    assert site.states() == {}
 
 
 @pytest.mark.parametrize("not_for", [(), ("Shipping", "Returns")])

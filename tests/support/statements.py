@@ -153,6 +153,8 @@ def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterato
         )
         return
     assert isinstance(store, MssqlDialect | OracleDialect)
+    if isinstance(store, MssqlDialect):
+        yield store.picking(legacy, ledger, asked, "Index_Time 100 %")
     yield store.picking(legacy, ledger, asked)
     yield store.picking(legacy, ledger, request(legacy, only=frozenset({ID}), due_after=None))
     yield reading_content(legacy, [ID])

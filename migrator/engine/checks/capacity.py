@@ -24,6 +24,9 @@ def check(broker: BrokerFacts, previews: Sequence[EndpointPreview] | None) -> It
     if not all(preview.is_complete for preview in previews):
         yield _not_checked("not all rows were looked at")
         return
+    if unmeasured := sum(preview.unmeasured for preview in previews):
+        yield _not_checked(f"nobody knows how large the bodies of {unmeasured} rows are")
+        return
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
     needed = FACTOR * (payload + messages * OVERHEAD_BYTES)

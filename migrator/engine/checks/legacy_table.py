@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.preview import EndpointPreview
 from migrator.ports import Store
 
 NAME: Final = "legacy-table"
 
 
-def check(store: Store) -> Iterator[Finding]:
-    """Warn of missing indexes and of rows that belong to no endpoint; neither is in the way."""
+def check(store: Store, previews: Sequence[EndpointPreview] | None) -> Iterator[Finding]:
+    """Warn of missing indexes, of rows that belong to no endpoint, and of those nobody can claim.
+
+    None of these is in the way. *previews* are None when rows were not looked at.
+    """
     found = store.remarks()
     for each in found:
-        yield Finding(
-            check=NAME,
-            level=Level.WARNING,
-            subject=each.subject,
-            text=each.text,
-            remedy=each.remedy,
-        )
+        yield _finding(Level.WARNING, each.subject, each.text, each.remedy)
     if not found:
-        text = "every index that is needed is there"
-        yield Finding(check=NAME, level=Level.OK, subject="store", text=text)
+        yield _finding(Level.OK, "store", "every index that is needed is there")
+    for preview in previews or ():
+        for why, entry in sorted(preview.unclaimable.items()):
+            yield _finding(
+                Level.WARNING,
+                preview.endpoint,
+                f"{entry.count} timeouts are never claimed, {why}; such as "
+                f"{', '.join(entry.examples)}",
+                "mend or remove them; they stay where they are",
+            )
+
+
+def _finding(level: Level, subject: str, text: str, remedy: str = "") -> Finding:
+    return Finding(check=NAME, level=level, subject=subject, text=text, remedy=remedy)

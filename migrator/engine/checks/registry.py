@@ -70,7 +70,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
     ledger.NAME: lambda c: ledger.check(c.ledger),
-    legacy_table.NAME: lambda c: legacy_table.check(c.store),
+    legacy_table.NAME: lambda c: legacy_table.check(c.store, c.previews_of(*MOVING)),
     policies.NAME: lambda c: policies.check(
         c.broker,
         version=_version(c),

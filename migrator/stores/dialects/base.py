@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.types import HashedBody
-from migrator.ports import ClaimRequest
+from migrator.ports import ClaimRequest, StoreRemark
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved
@@ -35,6 +35,8 @@ class Dialect(ABC):
     """Where tables are unless somebody says so; None: in the user's own schema."""
     table_suffix: ClassVar[str] = "TimeoutData"
     """What the name of a timeouts table ends with (reference 1.1)."""
+    hashes_all: ClassVar[bool] = True
+    """Whether ``content_hash`` and ``body_hash`` hash whatever was stored."""
     name_max_bytes: ClassVar[int]
     """The longest name of a table."""
 
@@ -121,6 +123,11 @@ class Dialect(ABC):
         """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
         del connection, legacy
         return None
+
+    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+        """Return what is to be known of the database itself; see ``ports.Store.remarks``."""
+        del connection
+        return ()
 
     def folds_names(self, connection: Connection) -> bool:
         """Return whether the database keeps names of tables in lower case."""

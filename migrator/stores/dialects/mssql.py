@@ -6,7 +6,7 @@ and written in lower case, as .NET does.
 
 Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/sql-server.md``).
 Source: SQL Server documentation, "Table hints", "DELETE", "Table value constructor",
-"uniqueidentifier"; reference ``legacy-stores.md`` 1.2, 1.3.
+"uniqueidentifier", "sys.databases"; reference ``legacy-stores.md`` 1.2, 1.3.
 """
 
 from __future__ import annotations
@@ -36,25 +36,39 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import mssql as server
 from migrator.database.engine import LOCK_TIMEOUT
-from migrator.database.portable import MOST_IN_LIST
-from migrator.database.types import BYTES, rounded_up, uuid_as_text
-from migrator.ports import ClaimRequest
+from migrator.database.types import BYTES, uuid_as_text
+from migrator.ports import ClaimRequest, StoreRemark
 from migrator.stores.copying import MOST_ROWS, Copied, move_rows, picking, place_of
+from migrator.stores.dialects.absent import insert_absent
 from migrator.stores.dialects.base import Dialect
+from migrator.stores.dialects.walked import beginning_with, due_order
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved, ledger_values
 
 _NAME: Final = "mssql"
-_PICK: Final = "WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"
+_PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
 """The last one: where rows have versions, nobody may read past locks without it."""
 _LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
 """Also keeps rows that are not there from coming, until the end of the transaction."""
+_WITH_SNAPSHOTS: Final = frozenset({1, 3})
+"""On, and about to be."""
 _COUNTED: Final = {"preserve_rowcount": True}
 _STEP: Final = timedelta(milliseconds=10)
 """``datetime`` counts in 1/300 s; of these, each third is a whole number of milliseconds."""
 _ESTIMATE: Final = text(
     "SELECT sum(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(:name) AND index_id IN (0, 1)"
+)
+_INDEXES: Final = text(
+    "SELECT i.name, c.name FROM sys.indexes AS i "
+    "JOIN sys.index_columns AS k ON k.object_id = i.object_id AND k.index_id = i.index_id "
+    "JOIN sys.columns AS c ON c.object_id = k.object_id AND c.column_id = k.column_id "
+    "WHERE i.object_id = OBJECT_ID(:name) AND k.key_ordinal > 0 "
+    "AND i.is_disabled = 0 AND i.has_filter = 0 AND i.is_hypothetical = 0 "
+    "ORDER BY i.index_id, k.key_ordinal"
+)
+_SNAPSHOTS: Final = text(
+    "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE database_id = DB_ID()"
 )
 _RIGHTS: Final = text(
     "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
@@ -80,7 +94,8 @@ class MssqlDialect(Dialect):
         batch_id: int,
     ) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
-        picked = connection.execute(self.picking(legacy, ledger, request)).all()
+        index = None if request.only is not None else _index_of_due(connection, legacy)
+        picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
 
         def copy(rows: Sequence[Copied]) -> int:
             copying = self.copying(legacy, ledger, request, batch_id, rows)
@@ -89,11 +104,20 @@ class MssqlDialect(Dialect):
         return move_rows(connection, legacy, picked, request.max_bytes, copy)
 
     def picking(
-        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest
+        self,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        index: str | None = None,
     ) -> Select[Any]:
-        """Return what locks the rows that are wanted, soonest first, with their sizes."""
+        """Return what locks the rows that are wanted, soonest first, with their sizes.
+
+        It walks *index*, where one is given: a plan that sorts would lock every row of the range
+        until the end of the claim, and claims beside it, which read past locks, would find none.
+        """
         query = picking(legacy, ledger, request).limit(min(request.max_rows, MOST_ROWS))
-        return query.with_hint(legacy.table, _PICK, _NAME)
+        walk = "" if index is None else f"INDEX({_escaped(index)}), "
+        return query.with_hint(legacy.table, f"WITH ({walk}{_PICK})", _NAME)
 
     def copying(
         self,
@@ -132,15 +156,7 @@ class MssqlDialect(Dialect):
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Look, waiting for whoever is just removing one of them, and insert the others."""
-        absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], _STEP)} for row in rows}
-        ids = list(absent)
-        for start in range(0, len(ids), MOST_IN_LIST):
-            looking = self.looking(table, ids[start : start + MOST_IN_LIST])
-            for there in connection.scalars(looking).all():
-                absent.pop(there, None)
-        if absent:
-            connection.execute(insert(table), list(absent.values()))
-        return list(absent)
+        return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
 
     def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
         """Return what finds those of *ids* that are there, and keeps the others from coming."""
@@ -184,6 +200,11 @@ class MssqlDialect(Dialect):
         rights = connection.execute(_RIGHTS, names).mappings().one()
         return [right for right, is_granted in rights.items() if not is_granted]
 
+    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+        """Return that nothing can be verified, where the database keeps no versions of rows."""
+        found = connection.execute(_SNAPSHOTS).one()
+        return [] if found.state in _WITH_SNAPSHOTS else [without_snapshots(found.name)]
+
     def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
         """Return what renames a table: here, a procedure does."""
         del quoted_new_name
@@ -208,6 +229,28 @@ class MssqlDialect(Dialect):
         """Return the types of NHibernate's own script."""
         wide = {"Destination": mssql.NVARCHAR(1024), "Endpoint": mssql.NVARCHAR(440)}
         return {**super().shared_column_types(), **wide}
+
+
+def without_snapshots(database: str) -> StoreRemark:
+    """Return what is to be said of a database that does not allow snapshot isolation."""
+    quoted = "[" + database.replace("]", "]]") + "]"
+    return StoreRemark(
+        subject=database,
+        text="ALLOW_SNAPSHOT_ISOLATION is off: claims work, and migrator verify is refused (3952)",
+        remedy=f"have your DBA run: ALTER DATABASE {quoted} SET ALLOW_SNAPSHOT_ISOLATION ON",
+    )
+
+
+def _index_of_due(connection: Connection, legacy: LegacyTable) -> str | None:
+    """Return an index in whose order an endpoint's rows are due; None: there is none."""
+    found = connection.execute(_INDEXES, {"name": _quoted(connection, legacy)})
+    columns = [(index, column) for index, column in found]
+    return beginning_with(columns, [legacy.table.c[key].name for key in due_order(legacy)])
+
+
+def _escaped(name: str) -> str:
+    """Return *name* in brackets, for a hint, in which a percent sign is written twice."""
+    return "[" + name.replace("]", "]]").replace("%", "%%") + "]"
 
 
 def _quoted(connection: Connection, legacy: LegacyTable) -> str:

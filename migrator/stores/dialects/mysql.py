@@ -7,27 +7,21 @@ walks another one locks rows that are not wanted, and claims beside it would fin
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import Any, Final
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
     Engine,
     LargeBinary,
-    Row,
     Select,
     Table,
     Text,
     TextClause,
-    bindparam,
+    case,
     cast,
-    column,
     func,
     insert,
     literal_column,
@@ -40,11 +34,16 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE
-from migrator.database.guids import GuidBytes, guid_bytes
+from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime, byte_length, rounded_up
 from migrator.errors import RowRefused, StoreError, StoreUnavailable
 from migrator.ports import ClaimRequest
+from migrator.stores.copying import fitting
 from migrator.stores.dialects.base import Dialect
+from migrator.stores.dialects.mysql_indexes import index_on, names_index, walking
+from migrator.stores.dialects.mysql_large import FITS_ANYWHERE_BYTES, hashed_here, room_of
+from migrator.stores.dialects.mysql_naming import GUIDS, Naming, naming
+from migrator.stores.dialects.walked import due_order
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved, in_ledger, ledger_values
@@ -52,18 +51,8 @@ from migrator.stores.selection import wanted
 
 _NAME: Final = "mysql"
 _LONG: Final = timedelta(minutes=10)
-_FITS_ANYWHERE_BYTES: Final = 512 * 1024
 _REST_OF_ROW_BYTES: Final = 4096
 """Of a statement that inserts one row, beside its body and headers."""
-_DUPLICATE: Final = re.compile(r"1062.* for key '(.*)'")
-_ROWS: Final = (
-    "'$[*]' COLUMNS (row_index FOR ORDINALITY, id VARCHAR(500) CHARACTER SET ascii PATH '$')"
-)
-"""The key's own characters are at least these, so it is looked up and not converted."""
-_PICKED: Final = func.json_table(
-    bindparam("ids", type_=Text()), literal_column(_ROWS)
-).table_valued(column("row_index", BigInteger), column("id", Text), name="picked")
-"""``:ids``, a list in JSON, as rows that count from 1."""
 _ESTIMATE: Final = text(
     "SELECT table_rows FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
@@ -71,10 +60,6 @@ _ESTIMATE: Final = text(
 _ENGINE: Final = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
-)
-_INDEXES: Final = text(
-    "SELECT index_name, column_name FROM information_schema.statistics "
-    "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
 )
 
 
@@ -84,6 +69,8 @@ class MysqlDialect(Dialect):
     name = _NAME
     has_schemas = False
     may_fold_names = True
+    hashes_all = False
+    """Not what has more bytes than ``max_allowed_packet``, should that be lowered."""
     name_max_bytes = 63
     """There may be 64 characters; what suits PostgreSQL suits here."""
 
@@ -96,18 +83,22 @@ class MysqlDialect(Dialect):
         batch_id: int,
     ) -> Moved | None:
         """Move rows; those locked by others are skipped."""
-        order = ["Id"] if request.only is not None else _order(legacy)
-        index = _index_on(connection, legacy.table, order)
+        order = ["Id"] if request.only is not None else due_order(legacy)
+        index = index_on(connection, legacy.table, order)
         picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
-        rows = _fitting(picked, request.max_bytes)
+        rows = fitting(picked, request.max_bytes)
         if not rows:
             return None
-        ids = {"ids": _as_json(legacy, [row.Id for row in rows])}
-        values = self.copying(legacy, request, batch_id)
+        named, ids = naming(connection, legacy, [row.Id for row in rows])
+        values = self.copying(legacy, request, batch_id, named)
+        if large := hashed_here(connection, legacy, rows):
+            place = named.picked.c.row_index
+            values["content_hash"] = case(large, value=place, else_=values["content_hash"])
         copied = connection.execute(
-            insert(ledger.timeout).from_select(list(values), self.copied(legacy, values)), ids
+            insert(ledger.timeout).from_select(list(values), self.copied(legacy, values, named)),
+            ids,
         )
-        removed = connection.execute(self.removing(connection, legacy), ids)
+        removed = connection.execute(self.removing(connection, legacy, named), ids)
         if not copied.rowcount == removed.rowcount == len(rows):
             raise StoreError(
                 f"{legacy.source}: {len(rows)} rows were picked, {copied.rowcount} copied and "
@@ -138,30 +129,40 @@ class MysqlDialect(Dialect):
             .limit(request.max_rows)
             .with_for_update(skip_locked=True)
         )
-        return _walking(index, query, legacy.table)
+        return walking(index, query, legacy.table)
 
     def copying(
-        self, legacy: LegacyTable, request: ClaimRequest, batch_id: int
+        self,
+        legacy: LegacyTable,
+        request: ClaimRequest,
+        batch_id: int,
+        named: Naming = GUIDS,
     ) -> dict[str, ColumnElement[Any]]:
         """Return the ledger's columns, and what is copied into them."""
         row = legacy.table.c
         return ledger_values(legacy, request, batch_id, row) | {
-            "row_index": _PICKED.c.row_index - 1,
+            "row_index": named.picked.c.row_index - 1,
             "content_hash": self.content_hash(row.Headers, row.State),
         }
 
-    def copied(self, legacy: LegacyTable, values: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+    def copied(
+        self,
+        legacy: LegacyTable,
+        values: Mapping[str, ColumnElement[Any]],
+        named: Naming = GUIDS,
+    ) -> Select[Any]:
         """Return *values* of the rows called ``:ids``, each with its place among them."""
+        key: ColumnElement[str] = literal_column(named.key(legacy))
         return (
             select(*values.values())
-            .select_from(
-                _PICKED.join(legacy.table, legacy.table.c.Id == literal_column(_key(legacy)))
-            )
+            .select_from(named.picked.join(legacy.table, legacy.table.c.Id == key))
             # the few ids first, then each row by its key, whatever statistics say
             .prefix_with("STRAIGHT_JOIN", dialect=_NAME)
         )
 
-    def removing(self, connection: Connection, legacy: LegacyTable) -> TextClause:
+    def removing(
+        self, connection: Connection, legacy: LegacyTable, named: Naming = GUIDS
+    ) -> TextClause:
         """Return what removes the rows called ``:ids``, each by its key.
 
         A small table would otherwise be read as a whole, and wait for the rows of another claim,
@@ -169,17 +170,17 @@ class MysqlDialect(Dialect):
         """
         preparer, key = connection.dialect.identifier_preparer, legacy.table.c.Id.name
         table, column = preparer.format_table(legacy.table), preparer.quote(key)
-        join = f"STRAIGHT_JOIN {table} ON {table}.{column} = {_key(legacy)}"
-        plain = f"DELETE {table} FROM json_table(__ids, {_ROWS}) AS picked {join}"
+        join = f"STRAIGHT_JOIN {table} ON {table}.{column} = {named.key(legacy)}"
+        plain = f"DELETE {table} FROM json_table(__ids, {named.rows}) AS picked {join}"
         return text(plain.replace("%%", "%").replace(":", r"\:").replace("__ids", ":ids"))
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Look, waiting for whoever is just removing one of them, and insert the others."""
-        key, index = table.c.Id, _index_on(connection, table, ["Id"])
+        key, index = table.c.Id, index_on(connection, table, ["Id"])
         looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
-        found = connection.scalars(_walking(index, looking, table))
+        found = connection.scalars(walking(index, looking, table))
         there = {each.casefold() for each in found}
         absent = {row["Id"]: row for row in rows if row["Id"].casefold() not in there}
         values = [{**row, "Time": _not_before(row["Time"], table)} for row in absent.values()]
@@ -188,7 +189,7 @@ class MysqlDialect(Dialect):
                 _demand_room(connection, values)
                 connection.execute(insert(table), values)
         except IntegrityError as exc:
-            if _names_index(exc, index):
+            if names_index(exc, index):
                 raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
             raise
         return list(absent)
@@ -280,54 +281,6 @@ class MysqlDialect(Dialect):
         return {"mysql_default_charset": "ascii", "mysql_engine": "InnoDB"}
 
 
-def _as_json(legacy: LegacyTable, ids: Sequence[str]) -> str:
-    """Return *ids* as ``_PICKED`` takes them: text, or the hex digits of bytes."""
-    if not isinstance(legacy.table.c.Id.type, GuidBytes):
-        return json.dumps(ids)
-    return json.dumps([(guid_bytes(each) or b"").hex() for each in ids])
-
-
-def _key(legacy: LegacyTable) -> str:
-    """Return an id of ``_PICKED`` as the table's key has it."""
-    return "unhex(picked.id)" if isinstance(legacy.table.c.Id.type, GuidBytes) else "picked.id"
-
-
-def _order(legacy: LegacyTable) -> Sequence[str]:
-    """Return the columns in whose order an endpoint's rows are due."""
-    return ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
-
-
-def _index_on(connection: Connection, table: Table, keys: Sequence[str]) -> str | None:
-    """Return an index that begins with the columns *keys*; None: the table has none (any more)."""
-    names = [table.c[key].name.casefold() for key in keys]
-    columns = dict[str, list[str]]()
-    for index, name in connection.execute(_INDEXES, {"name": table.name}):
-        columns.setdefault(index, []).append(str(name).casefold())
-    fitting = (index for index, found in columns.items() if found[: len(names)] == names)
-    return next(fitting, None)
-
-
-def _walking(index: str | None, query: Select[Any], table: Table) -> Select[Any]:
-    """Return *query* with no choice but to look rows up by *index*; None: as the planner likes."""
-    if index is None:
-        return query
-    quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
-    return query.with_hint(table, f"FORCE INDEX ({quoted})", _NAME)
-
-
-def _names_index(exc: IntegrityError, index: str | None) -> bool:
-    """Return whether a row was there already, by *index*; MySQL puts the table before its name."""
-    found = _DUPLICATE.search(str(exc.orig))
-    return found is not None and found[1].endswith(index or "PRIMARY")
-
-
-def _fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
-    """Return the first rows, as many as have no more bytes together; one at least."""
-    totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
-    fitting = sum(total <= max_bytes for total in totals)
-    return picked[: max(fitting, 1)]
-
-
 def _not_before(due_at: datetime, table: Table) -> datetime:
     """Return when a row is due as its column can say it: not sooner; MariaDB would cut it off."""
     kind = table.c.Time.type
@@ -342,9 +295,9 @@ def _demand_room(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> N
         RowRefused: One does not, and never will.
     """
     needed = max(map(_written_bytes, rows))
-    if needed <= _FITS_ANYWHERE_BYTES:
+    if needed <= FITS_ANYWHERE_BYTES:
         return
-    room = int(connection.scalar(text("SELECT @@max_allowed_packet")) or 0)
+    room = room_of(connection)
     if needed > room:
         raise RowRefused(
             f"a row of {needed} bytes in a statement does not fit into the server's "

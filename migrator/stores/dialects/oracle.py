@@ -37,11 +37,10 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import oracle as server
 from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
-from migrator.database.portable import MOST_IN_LIST
-from migrator.database.types import rounded_up
 from migrator.errors import StoreUnavailable
 from migrator.ports import ClaimRequest
 from migrator.stores.copying import MOST_ROWS, Copied, move_rows, picking
+from migrator.stores.dialects.absent import insert_absent
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
@@ -118,20 +117,12 @@ class OracleDialect(Dialect):
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
         """Look, waiting for whoever is just removing one of them, and insert the others."""
-        absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], _STEP)} for row in rows}
-        ids = list(absent)
-        for start in range(0, len(ids), MOST_IN_LIST):
-            looking = self.looking(table, ids[start : start + MOST_IN_LIST])
-            for there in connection.scalars(looking).all():
-                absent.pop(there, None)
         try:
-            if absent:
-                connection.execute(insert(table), list(absent.values()))
+            return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
         except IntegrityError as exc:
             if code_of(exc) == _DUPLICATE:
                 raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
             raise
-        return list(absent)
 
     def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
         """Return what finds and locks those of *ids* that are there."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import pytest
 import sqlglot
-from sqlalchemy import select
+from sqlalchemy import TextClause, select
 from sqlalchemy.exc import CompileError
 from sqlglot.errors import ErrorLevel
 
@@ -61,6 +62,20 @@ def test_the_ledger_of_a_dba_is_the_reviewed_one(
     if request.config.getoption("--snapshot-update"):
         path.write_text(text)
     assert path.read_text() == text, "read the difference, then run with --snapshot-update"
+
+
+@pytest.mark.parametrize("dialect", sorted(PARSERS))
+def test_what_a_dialect_says_in_plain_text_parses(dialect: str) -> None:
+    """Questions about tables, indexes and rights are statements of the dialect."""
+    asked = [
+        str(each)
+        for part in (f"migrator.stores.dialects.{dialect}", f"migrator.database.{dialect}")
+        for each in vars(import_module(part)).values()
+        if isinstance(each, TextClause)
+    ]
+    assert asked
+    for statement in asked:
+        parsed(statement, dialect)
 
 
 def test_sql_server_is_never_asked_for_a_lock_without_a_hint() -> None:

@@ -247,6 +247,16 @@ UPDATE migrator.alembic_version SET version_num='0004' WHERE migrator.alembic_ve
 
 GO
 
+-- Running upgrade 0004 -> 0005
+
+ALTER TABLE migrator.batch ADD ledger_id NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL;
+
+GO
+
+UPDATE migrator.alembic_version SET version_num='0005' WHERE migrator.alembic_version.version_num = '0004';
+
+GO
+
 COMMIT;
 
 GO

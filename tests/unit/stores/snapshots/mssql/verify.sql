@@ -11,15 +11,12 @@ FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
 WHERE migrator.batch.id IS NULL) AS gap ORDER BY gap.id;
 
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total 
-FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP 10 (SELECT TOP 1 known.id 
+FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP 10 found.id AS id, count(*) OVER () AS total 
+FROM (SELECT (SELECT TOP 1 known.id 
 FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AND known.endpoint IN (:endpoint_1_1)) AS id, count(*) OVER () AS total 
-FROM dbo.[Sales_Orders_TimeoutData] 
-WHERE (SELECT TOP 1 known.id 
-FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AND known.endpoint IN (:endpoint_1_1)) IS NOT NULL ORDER BY (SELECT TOP 1 known.id 
-FROM migrator.timeout AS known 
-WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AND known.endpoint IN (:endpoint_1_1))) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
+WHERE known.source = :source_1 AND known.open_store_id = lower(CAST(dbo.[Sales_Orders_TimeoutData].[Id] AS CHAR(36))) AND known.endpoint IN (:endpoint_1_1)) AS id 
+FROM dbo.[Sales_Orders_TimeoutData]) AS found 
+WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
 SELECT migrator.timeout.id, migrator.timeout.store_id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, migrator.timeout.body AS body_hash 
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id 

@@ -174,3 +174,9 @@ ALTER TABLE migrator_timeout ADD COLUMN going_back LONGTEXT;
 
 UPDATE migrator_alembic_version SET version_num='0004' WHERE migrator_alembic_version.version_num = '0003';
 
+-- Running upgrade 0004 -> 0005
+
+ALTER TABLE migrator_batch ADD COLUMN ledger_id VARCHAR(255);
+
+UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_version.version_num = '0004';
+

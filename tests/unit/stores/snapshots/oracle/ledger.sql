@@ -230,3 +230,13 @@ UPDATE migrator_alembic_version SET version_num='0004' WHERE migrator_alembic_ve
 
 /
 
+-- Running upgrade 0004 -> 0005
+
+ALTER TABLE migrator_batch ADD ledger_id VARCHAR2(255 CHAR)
+
+/
+
+UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_version.version_num = '0004'
+
+/
+

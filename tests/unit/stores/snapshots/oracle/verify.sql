@@ -12,15 +12,12 @@ WHERE migrator_batch.id IS NULL) gap ORDER BY gap.id
  FETCH FIRST 5 ROWS ONLY;
 
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total 
-FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT (SELECT known.id 
+FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total 
+FROM (SELECT (SELECT known.id 
 FROM migrator_timeout known 
-WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND known.endpoint IN (:endpoint_1_1) AND ROWNUM <= :param_1) AS id, count(*) OVER () AS total 
-FROM sales_orders_to 
-WHERE (SELECT known.id 
-FROM migrator_timeout known 
-WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND known.endpoint IN (:endpoint_1_1) AND ROWNUM <= :param_1) IS NOT NULL ORDER BY (SELECT known.id 
-FROM migrator_timeout known 
-WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND known.endpoint IN (:endpoint_1_1) AND ROWNUM <= :param_1)
+WHERE known.source = :source_1 AND known.open_store_id = sales_orders_to.id AND known.endpoint IN (:endpoint_1_1) AND ROWNUM <= :param_1) AS id 
+FROM sales_orders_to) found 
+WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST 10 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
 SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, migrator_timeout.body AS body_hash 
