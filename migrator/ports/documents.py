@@ -55,6 +55,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unclaimable:
+    """A live timeout that no claim ever takes: it stays where it is."""
+
+    id: TimeoutId
+    why: str
+    """For people: ``its due time cannot be read``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A whole timeout, and what the store needs to restore it byte for byte."""
 
@@ -99,9 +108,12 @@ class DocumentStore(Protocol):
         """
         ...
 
-    def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
+    def list(
+        self, endpoint: StoreEndpoint, *, with_sizes: bool = False
+    ) -> Iterator[Sequence[Candidate | Unclaimable]]:
         """Yield the endpoint's live timeouts in pages, in no promised order.
 
+        *with_sizes*: the sizes of bodies are asked for if the listing does not tell them anyhow.
         Leftovers, vendor-marked ones and those we hold evidence of are left out. What appears or
         vanishes meanwhile may or may not be seen; nothing else is skipped.
         """
@@ -118,8 +130,12 @@ class DocumentStore(Protocol):
         """Return the *at_most* soonest due of the range, ascending by due time, then id."""
         ...
 
-    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
-        """Return those of *ids* that are still there, whole; the others are left out."""
+    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
+        """Yield those of *ids* that are still there, whole, in that order.
+
+        Reads as it is asked on, and only a few ahead: bodies may be large, and whoever has enough
+        just stops.
+        """
         ...
 
     def take(

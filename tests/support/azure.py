@@ -29,7 +29,7 @@ class Stored:
     due_at: datetime
     owner: str = "Sales.Orders"
     destination: str | None = "Billing"
-    saga: str = NO_SAGA
+    saga: str | None = NO_SAGA
     body: bytes | None = b'{"a":1}'
     headers: str | None = '{"NServiceBus.MessageId":"m-1"}'
     ticks: int = 0
@@ -89,12 +89,13 @@ class LegacyAccount:
         main = self._main(timeout)
         if main is None:
             return False
-        try:
-            self.table.delete_entity(
-                timeout,
-                "",
-                etag=main.metadata["etag"],
-                match_condition=MatchConditions.IfNotModified,
+        condition = {
+            "etag": main.metadata["etag"],
+            "match_condition": MatchConditions.IfNotModified,
+        }
+        try:  # as a transaction of one: ``delete_entity`` passes over what is gone
+            self.table.submit_transaction(
+                [("delete", {"PartitionKey": timeout, "RowKey": ""}, condition)]
             )
         except HttpResponseError:
             return False
@@ -141,7 +142,7 @@ class LegacyAccount:
 
     @staticmethod
     def _keys(row: Stored) -> Sequence[tuple[str, str]]:
-        by_saga = [] if row.saga == NO_SAGA else [(row.saga, row.id)]
+        by_saga = [] if row.saga in (None, NO_SAGA) else [(str(row.saga), row.id)]
         return [(row.partition, row.id), *by_saga, (row.id, "")]
 
 
@@ -161,7 +162,7 @@ def due(hours: float, *, count: int = 1, start: int = 0, **more: Any) -> list[St
 def _properties(row: Stored) -> dict[str, Any]:
     values = {
         "Destination": row.destination,
-        "SagaId": EntityProperty(row.saga, EdmType.GUID),
+        "SagaId": None if row.saga is None else EntityProperty(row.saga, EdmType.GUID),
         "StateAddress": row.id,
         "Time": EntityProperty(row.time_text, EdmType.DATETIME),
         "OwningTimeoutManager": row.owner,

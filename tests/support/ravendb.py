@@ -1,26 +1,23 @@
 """A small server that answers RavenDB's documented requests, and refuses all others.
 
-This is the HTTP boundary and no RavenDB: it has the requests, conditions and answers of reference
-``legacy-stores.md`` 3.3, written down a second time, so that the adapter's requests are compared
-with them. It keeps documents in memory, does a batch as one transaction, and can fail as a
-network does: lose an answer after the work, answer an error, or do the work much later.
+It is no RavenDB: it has the requests, conditions and answers of reference ``legacy-stores.md``
+3.3, written down a second time, so that the adapter's requests are compared with them. It keeps
+documents in memory and does a batch as one transaction.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import re
 import ssl
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-DATABASE = "Timeouts"
+from tests.support.raven_boundary import DATABASE, Answer, Boundary, Seen, Stored, json_answer
+
+__all__ = ["DATABASE", "StrictRaven"]
+
 _EMPTY_ETAG = "00000000-0000-0000-0000-000000000000"
 _REFUSED_IN_KEYS = set("()<>@,;:\\/[]?={}\t ")
 _SERVERS_OWN = {"@id", "@change-vector", "@last-modified", "@etag"}
@@ -34,161 +31,50 @@ class ConditionFailed(Exception):
     """A version is not what the request expected."""
 
 
-@dataclass
-class Stored:
-    """One document."""
-
-    id: str
-    content: dict[str, Any]
-    metadata: dict[str, Any]
-    version: str
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One request as it came."""
-
-    method: str
-    target: str
-    """Path and query, not decoded."""
-    body: Any
-
-    @property
-    def line(self) -> str:
-        """Method and target."""
-        return f"{self.method} {self.target}"
-
-
-@dataclass
-class Plan:
-    """What shall happen to the next request whose target holds *where*."""
-
-    where: str
-    status: int = 0
-    """Answer this instead of doing anything."""
-    instead: bytes | None = None
-    """Do the work, then answer 200 with this."""
-    lose: bool = False
-    """Do the work, then cut the connection."""
-    wait_for: threading.Event | None = None
-    """Do the work only once this is set."""
-    before: Callable[[], None] | None = None
-    """Called before the work, as if somebody were sooner."""
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-class StrictRaven:
+class StrictRaven(Boundary):
     """The server; ``family`` is ``3.5`` or ``4``."""
 
     def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
-        """Listen on a free port of the loopback interface; with *tls*, only over that."""
-        self.family = family
-        self.documents: dict[str, Stored] = {}
-        """By id in lower case, as the server compares ids."""
-        self.seen: list[Seen] = []
-        self.violations: list[str] = []
-        self.plans: list[Plan] = []
+        """See ``Boundary``."""
         self.page_cap = 1024
-        self._planned: list[Plan] = []
+        self._documents: dict[str, Stored] = {}
         self._count = 0
-        self._lock = threading.RLock()
-        owner = self
-
-        class Handler(_Handler):
-            raven = owner
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = False
-        self._scheme = "http" if tls is None else "https"
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for plan in self._planned:
-            if plan.wait_for is not None:
-                plan.wait_for.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(family, tls)
 
     # ── for tests, and for the simulated timeout manager ────────────────────────────────────
 
-    def store(self, id_: str, content: Mapping[str, Any], **metadata: Any) -> str:
-        """Store a document; return its version."""
+    @property
+    def documents(self) -> dict[str, Stored]:
+        """See ``Boundary``."""
+        with self._lock:
+            return copy.deepcopy(self._documents)
+
+    def store(self, id_: str, content: Mapping[str, Any], **metadata: Any) -> None:
+        """See ``Boundary``."""
         with self._lock:
             self._put(id_, dict(content), dict(metadata))
-            return self.documents[id_.lower()].version
 
     def remove(self, id_: str) -> None:
-        """Remove a document."""
+        """See ``Boundary``."""
         with self._lock:
-            self.documents.pop(id_.lower(), None)
-
-    def content(self, id_: str) -> dict[str, Any] | None:
-        """Return a document's content."""
-        with self._lock:
-            found = self.documents.get(id_.lower())
-            return None if found is None else copy.deepcopy(found.content)
-
-    def ids(self, prefix: str = "") -> list[str]:
-        """Return the ids that start with *prefix*, in order."""
-        with self._lock:
-            return [
-                each.id for each in self._sorted() if each.id.lower().startswith(prefix.lower())
-            ]
-
-    def plan(self, where: str, **what: Any) -> Plan:
-        """Let something happen to the next request whose target holds *where*."""
-        plan = Plan(where, **what)
-        with self._lock:
-            self.plans.append(plan)
-            self._planned.append(plan)
-        return plan
-
-    @contextmanager
-    def watched(self) -> Iterator[list[Seen]]:
-        """Collect the requests of a block."""
-        began, mine = len(self.seen), list[Seen]()
-        yield mine
-        mine += self.seen[began:]
+            self._documents.pop(id_.lower(), None)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────
 
-    def planned(self, target: str) -> Plan | None:
-        """Return what was planned for a request, once."""
+    def answer(self, seen: Seen) -> Answer:
+        """Return what is documented."""
         with self._lock:
-            for plan in self.plans:
-                if plan.where in target:
-                    self.plans.remove(plan)
-                    return plan
-        return None
-
-    def answer(self, seen: Seen) -> tuple[int, Any]:
-        """Return status and body for a request."""
-        with self._lock:
-            before = dict(self.documents)  # documents are replaced, never changed
+            before = dict(self._documents)  # documents are replaced, never changed
             try:
-                return self._answered(seen)
+                return json_answer(*self._answered(seen))
             except ConditionFailed as exc:
-                self.documents = before
+                self._documents = before
                 kind = "Raven.Client.Exceptions.ConcurrencyException"
-                return 409, {"Type": kind, "Error": str(exc)}
+                return json_answer(409, {"Type": kind, "Error": str(exc)})
             except (Undocumented, KeyError, TypeError, AttributeError) as exc:
-                self.documents = before
+                self._documents = before
                 self.violations.append(f"{seen.line}: {exc!r}")
-                return 400, {"Error": repr(exc)}
+                return json_answer(400, {"Error": repr(exc)})
 
     def _answered(self, seen: Seen) -> tuple[int, Any]:
         parts = urlsplit(seen.target)
@@ -221,11 +107,12 @@ class StrictRaven:
             raise Undocumented("an empty prefix")
         size = min(int(query["pageSize"]), self.page_cap)
         after = query.get(behind, "").lower()
-        found = [
-            self._told(each.id)
-            for each in self._sorted()
-            if each.id.lower().startswith(query["startsWith"].lower()) and each.id.lower() > after
-        ][int(query["start"]) :][:size]
+        prefix = query["startsWith"].lower()
+        of_prefix = [each for each in self._sorted() if each.id.lower().startswith(prefix)]
+        found = [each for each in of_prefix if each.id.lower() > after]
+        if after and self.family == "3.5" and after not in self._documents:
+            found = found[1:]  # it steps over what it found, as do 4.0 and 4.1, but not later ones
+        found = [self._told(each.id) for each in found[int(query["start"]) :][:size]]
         return found if self.family == "3.5" else {"Results": found}
 
     def _collection(self, query: dict[str, str]) -> Any:
@@ -233,7 +120,7 @@ class StrictRaven:
         if rql is None or set(query) != {"query", "start", "pageSize"}:
             raise Undocumented("a query")
         name = rql[1].lower()
-        found = [d for d in self.documents.values() if _collection_of(d.metadata) == name]
+        found = [d for d in self._documents.values() if _collection_of(d.metadata) == name]
         start = int(query["start"])
         some = [self._told(d.id) for d in found[start : start + int(query["pageSize"])]]
         return {"Results": some, "TotalResults": len(found), "IsStale": False, "ResultEtag": 1}
@@ -247,7 +134,7 @@ class StrictRaven:
         return 200, {"Results": found, "Includes": {}}
 
     def _told(self, id_: str) -> Any:
-        stored = self.documents.get(id_.lower())
+        stored = self._documents.get(id_.lower())
         if stored is None:
             return None
         own = (
@@ -274,13 +161,13 @@ class StrictRaven:
 
     def _command_4(self, command: dict[str, Any]) -> None:
         id_, expected = command["Id"], command["ChangeVector"]
-        stored = self.documents.get(id_.lower())
+        stored = self._documents.get(id_.lower())
         if command["Type"] == "DELETE":
             if set(command) != {"Id", "ChangeVector", "Type"}:
                 raise Undocumented("a field of DELETE")
             if expected is not None and (stored is None or stored.version != expected):
                 raise ConditionFailed(id_)
-            self.documents.pop(id_.lower(), None)
+            self._documents.pop(id_.lower(), None)
             return
         if command["Type"] != "PUT" or set(command) != {"Id", "ChangeVector", "Document", "Type"}:
             raise Undocumented("a command")
@@ -294,13 +181,13 @@ class StrictRaven:
 
     def _command_35(self, command: dict[str, Any]) -> None:
         id_, expected = command["Key"], command.get("Etag")
-        stored = self.documents.get(id_.lower())
+        stored = self._documents.get(id_.lower())
         if command["Method"] == "DELETE":
             if not {"Key", "Method"} <= set(command) <= {"Key", "Method", "Etag"}:
                 raise Undocumented("a field of DELETE")
             if stored is not None and expected not in (None, stored.version):
                 raise ConditionFailed(id_)
-            self.documents.pop(id_.lower(), None)  # of one that is gone: no conflict, ETag or not
+            self._documents.pop(id_.lower(), None)  # of one that is gone: no conflict, ETag or not
             return
         needed = {"Key", "Method", "Document", "Metadata"}
         if command["Method"] != "PUT" or not needed <= set(command) <= needed | {"Etag"}:
@@ -318,72 +205,11 @@ class StrictRaven:
             if self.family == "3.5"
             else f"A:{self._count}-pIhs+72n6USJoZ5XIvTHvQ, B:7-urx5nDNUT06FCpCon1wCyA"
         )
-        self.documents[id_.lower()] = Stored(id_, content, metadata, version)
+        self._documents[id_.lower()] = Stored(id_, content, metadata, version)
 
     def _sorted(self) -> list[Stored]:
-        return [self.documents[key] for key in sorted(self.documents)]
+        return [self._documents[key] for key in sorted(self._documents)]
 
 
 def _collection_of(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get("@collection")).lower()
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: that a client is refused is what a test wants to see."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    raven: StrictRaven
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # one packet for an answer
-
-    def do_GET(self) -> None:
-        """Answer a question."""
-        self._serve(None)
-
-    def do_POST(self) -> None:
-        """Answer a request with a body."""
-        raw = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["Content-Type"] != "application/json":
-            self.raven.violations.append(f"{self.path}: no content type")
-        self._serve(json.loads(raw))
-
-    def _serve(self, body: Any) -> None:
-        seen = Seen(self.command, self.path, body)
-        self.raven.seen.append(seen)
-        plan = self.raven.planned(self.path)
-        if plan is not None and plan.status:
-            self._answer(plan.status, {"Type": "Raven.Client.Exceptions.SomeException"})
-            return
-        if plan is not None and plan.wait_for is not None:
-            plan.wait_for.wait()
-        if plan is not None and plan.before is not None:
-            plan.before()
-        status, told = self.raven.answer(seen)
-        if plan is not None:
-            plan.done.set()
-            if plan.lose:
-                self.close_connection = True
-                return
-            if plan.instead is not None:
-                self._write(200, plan.instead)
-                return
-        self._answer(status, told)
-
-    def _answer(self, status: int, told: Any) -> None:
-        self._write(status, b"" if told is None else json.dumps(told).encode())
-
-    def _write(self, status: int, raw: bytes) -> None:
-        try:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json; charset=utf-8")
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
-        except OSError:
-            self.close_connection = True  # the client waited no longer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""

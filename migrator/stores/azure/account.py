@@ -6,14 +6,14 @@ the table or container and Azure's own code, never a key, a signature or a body.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
-import requests
 from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
@@ -21,13 +21,12 @@ from azure.core.exceptions import (
     ServiceRequestError,
     ServiceResponseError,
 )
-from azure.core.pipeline.transport import RequestsTransport
 from azure.data.tables import TableClient, TableServiceClient
-from azure.storage.blob import BlobServiceClient, ContainerClient
-from requests.adapters import HTTPAdapter
+from azure.storage.blob import BlobServiceClient, ContainerClient, LinearRetry
 
 from migrator.database.failures import retrying
-from migrator.errors import ConfigError, StoreError, StoreUnavailable
+from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
+from migrator.stores.azure.transport import Pace, PacedTransport, Seen
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,6 +34,8 @@ R = TypeVar("R")
 _PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403})
 GONE: Final = 404
+_NO_PLACE: Final = frozenset({"TableNotFound", "ContainerNotFound"})
+"""Codes by which the account says so itself; a proxy's 404 has none."""
 _LATER_CODES: Final = frozenset({"TableBeingDeleted", "ContainerBeingDeleted"})
 _ABOUT_ONE: Final = frozenset(
     {
@@ -49,9 +50,15 @@ _ABOUT_ONE: Final = frozenset(
     }
 )
 """Codes that are about one entity or blob, not about the account."""
+_AHEAD: Final = 2
+"""Of what is done at a time: as many wait to be done or fetched, and their bodies with them."""
 _CONNECT_S: Final = 10
 _READ_S: Final = 30
 _RETRIES: Final = 2
+"""Of one request that is not answered."""
+_RETRIES_WHEN_BUSY: Final = 4
+"""Of one request that is refused for now: a busy account refuses some of many, and it waits as
+long as it is told to before each; see ``transport``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +75,38 @@ class AccountSettings:
 class Account:
     """The clients of one account, made when first asked for."""
 
-    def __init__(self, settings: AccountSettings) -> None:
-        """Remember *settings*; nothing is connected.
+    def __init__(
+        self,
+        settings: AccountSettings,
+        *,
+        pace: Pace | None = None,
+        seen: Seen = lambda _method, _url: None,
+    ) -> None:
+        """Remember *settings*; nothing is connected. *seen* is told of each request.
 
         Raises:
             ConfigError: The connection string is none.
         """
         self.settings = settings
+        self._pace = pace or Pace()
+        self._seen = seen
         self._opened: list[Any] = []
         try:
             self._tables = self._kept(
                 TableServiceClient.from_connection_string(
-                    settings.connection_string, transport=self._transport(), **_PATIENCE
+                    settings.connection_string,
+                    transport=self._transport(),
+                    retry_backoff_factor=0.2,
+                    **_RETRIED,
+                    **_PATIENCE,
                 )
             )
             self._blobs = self._kept(
                 BlobServiceClient.from_connection_string(
-                    settings.connection_string, transport=self._transport(), **_PATIENCE
+                    settings.connection_string,
+                    transport=self._transport(),
+                    retry_policy=LinearRetry(backoff=1, random_jitter_range=1, **_RETRIED),
+                    **_PATIENCE,
                 )
             )
         except (ValueError, AzureError) as exc:
@@ -120,18 +142,23 @@ class Account:
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield what *work* returns for each of *items*, in order; several run at a time.
 
+        No more are begun than are asked for, but for a few ahead that keep all threads busy.
         Each is tried again a little later while the account is unavailable, so *work* has to be
-        safe to repeat: Azure's client repeats no transaction, not even over a connection that
-        was closed while it was idle. When one raises, the others that have begun are waited for.
+        safe to repeat: Azure's client repeats no transaction over a connection that was closed
+        while it was idle. When one raises, the others that have begun are waited for.
         """
-        futures = [self._pool.submit(retrying, partial(work, item)) for item in items]
+        begun: deque[Future[R]] = deque()
         try:
-            for future in futures:
-                yield future.result()
+            for item in items:
+                begun.append(self._pool.submit(retrying, partial(work, item)))
+                if len(begun) >= _AHEAD * self.settings.requests:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
         finally:
-            for future in futures:
+            for future in begun:
                 future.cancel()
-            for future in futures:
+            for future in begun:
                 if not future.cancelled():
                     future.exception()  # waits
 
@@ -143,13 +170,9 @@ class Account:
             with suppress(Exception):
                 self._opened.pop().close()
 
-    def _transport(self) -> RequestsTransport:
-        """Return a transport that keeps as many connections as there are requests at a time."""
-        session = requests.Session()
-        adapter = HTTPAdapter(pool_maxsize=self.settings.requests)
-        session.mount("https://", adapter)
-        session.mount("http://", adapter)
-        return self._kept(RequestsTransport(session=session, session_owner=True))
+    def _transport(self) -> PacedTransport:
+        connections = self.settings.requests
+        return self._kept(PacedTransport(connections=connections, pace=self._pace, seen=self._seen))
 
     def _kept(self, closable: T) -> T:
         self._opened.append(closable)
@@ -159,9 +182,13 @@ class Account:
 _PATIENCE: Final[dict[str, Any]] = {
     "connection_timeout": _CONNECT_S,
     "read_timeout": _READ_S,
-    "retry_total": _RETRIES,
-    "retry_backoff_factor": 0.2,
     "logging_enable": False,
+}
+_RETRIED: Final[dict[str, Any]] = {
+    "retry_total": _RETRIES_WHEN_BUSY,
+    "retry_connect": _RETRIES,
+    "retry_read": _RETRIES,
+    "retry_status": _RETRIES_WHEN_BUSY,
 }
 
 
@@ -181,14 +208,14 @@ def asking(doing: str, *, place: str) -> Iterator[None]:
         if isinstance(exc, ClientAuthenticationError) and exc.status_code is None:
             raise StoreError("the account key in store.url cannot be used; is it whole?") from exc
         code = code_of(exc) or f"HTTP {exc.status_code}"
-        if exc.status_code in _PASSING or code in _LATER_CODES or exc.status_code is None:
+        if may_pass(exc):
             raise StoreUnavailable(f"Azure Storage cannot do {doing} now: {code}") from exc
         if exc.status_code in _REFUSED:
             raise StoreError(
                 f"Azure Storage refused {doing} in {place}: {code}; check key, signature and rights"
             ) from exc
-        if exc.status_code == GONE:
-            raise StoreError(f"there is no {place} in this account ({code})") from exc
+        if exc.status_code == GONE and code in _NO_PLACE:
+            raise SourceGone(f"there is no {place} in this account ({code})") from exc
         raise StoreError(f"Azure Storage refused {doing} in {place}: {code}") from exc
     except (ServiceRequestError, ServiceResponseError) as exc:
         raise StoreUnavailable(
@@ -207,15 +234,30 @@ def code_of(exc: HttpResponseError) -> str | None:
 
 def is_about_one(exc: HttpResponseError) -> bool:
     """Return whether an error only says that one entity or blob is not there, or not as thought."""
-    return exc.status_code in (GONE, 409, 412) and code_of(exc) in _ABOUT_ONE
+    return is_code_about_one(exc.status_code, code_of(exc))
+
+
+def is_code_about_one(status: int | None, code: str | None) -> bool:
+    """Return the same of an answer by its status and Azure's own code."""
+    return status in (GONE, 409, 412) and code in _ABOUT_ONE
+
+
+def may_pass(exc: HttpResponseError) -> bool:
+    """Return whether the same request may succeed a little later."""
+    is_passing = exc.status_code is None or exc.status_code in _PASSING
+    return is_passing or code_of(exc) in _LATER_CODES
 
 
 def paged(pages: Iterator[Any], *, doing: str, place: str) -> Iterator[Sequence[Any]]:
-    """Yield each page of a listing as a list."""
-    while True:
+    """Yield each page of a listing as a list; one may be empty.
+
+    A page is asked for again while the account is unavailable: the listing goes on where it was.
+    """
+
+    def work() -> Sequence[Any] | None:
         with asking(doing, place=place):
             page = next(pages, None)
-            found = None if page is None else list(page)
-        if found is None:
-            return
+            return None if page is None else list(page)
+
+    while (found := retrying(work)) is not None:
         yield found

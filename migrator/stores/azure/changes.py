@@ -8,7 +8,6 @@ comes late cannot touch what was restored meanwhile. Source: docs/adr/0008-two-s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,10 +26,9 @@ from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ports.documents import Document, IsMeant, Mark
 from migrator.stores.azure.account import Account, asking, is_about_one
+from migrator.stores.azure.clearing import Clearing, as_read, tolerantly
 from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
 from migrator.stores.azure.reading import TimeoutReader
-
-_log = logging.getLogger(__name__)
 
 _PROBE: Final = "migrator-probe"
 
@@ -42,10 +40,16 @@ class Changes:
         """Change *account*; *reader* looks at what is there."""
         self._account = account
         self._reader = reader
+        self._clearing = Clearing(account)
 
     def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
-        """Remove what is unchanged; return what is ours."""
-        return self._each(partial(self._take, mark), documents)
+        """Remove what is unchanged; return what is ours.
+
+        All main entries go first, each with its evidence; what else there is of ours after them.
+        """
+        taken = self._each(partial(self._take, mark), documents)
+        self._clearing.clear([each for each in documents if each.id in taken])
+        return taken
 
     def put_back(
         self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
@@ -88,51 +92,20 @@ class Changes:
                     match_condition=MatchConditions.IfNotModified,
                 ),
             ):
-                _tolerantly(attempt)
+                tolerantly(attempt)
 
     # ── one timeout ─────────────────────────────────────────────────────────────────────────
 
     def _take(self, mark: Mark, document: Document) -> bool:
-        extra = loaded(document.id, document.extra)
+        """Remove the main entry; return whether it is ours now, or was before."""
+        loaded(document.id, document.extra)  # what could not be restored is not taken
+        operations = [
+            _deleting(document.id, "", document.version),
+            _creating(document.id, EVIDENCE + mark),
+        ]
         with self._asking("claiming a timeout"):
-            is_ours = self._transact(
-                [
-                    _deleting(document.id, "", document.version),
-                    _creating(document.id, EVIDENCE + mark),
-                ]
-            )
-        if not is_ours and not self._has_evidence(document.id, mark):
-            return False
-        try:
-            self._remove_rest(extra)
-        except StoreUnavailable:
-            raise
-        except StoreError as exc:  # a lease or a policy on the blob: no reason not to send it
-            _log.warning(
-                "something of a claimed timeout stays in the account; nobody looks at it any more",
-                extra={"action": "remains_left", "timeout": document.id, "error": str(exc)},
-            )
-        return True
-
-    def _remove_rest(self, extra: Any) -> None:
-        """Remove what a timeout manager no longer looks at, in the versions that were read."""
-        with self._asking("clearing up after a claim"):
-            for entry in (kept_from_json(extra["saga"]), kept_from_json(extra["time"])):
-                if entry is not None:
-                    _tolerantly(partial(self._delete, entry))
-        blob = extra["blob"]
-        if blob is None:
-            return
-        container = self._account.container
-        with asking("removing a body", place=f"container {container.container_name}"):
-            _tolerantly(
-                lambda: container.delete_blob(
-                    blob["name"],
-                    delete_snapshots="include",
-                    etag=blob["etag"],
-                    match_condition=MatchConditions.IfNotModified,
-                )
-            )
+            is_ours = self._transact(operations)
+        return is_ours or self._has_evidence(document.id, mark)
 
     def _put_back(
         self, mark: Mark, versions: Mapping[TimeoutId, str | None], document: Document
@@ -163,21 +136,24 @@ class Changes:
         comes late, after all was done and forgotten, finds none and does nothing.
         """
         with self._asking("restoring a timeout"), suppress(ResourceExistsError):
-            self._account.table.create_entity(_evidence(timeout, EVIDENCE + mark, "open"))
+            made = self._account.table.create_entity(_evidence(timeout, EVIDENCE + mark, "open"))
+            return str(made["etag"])
         found = self._reader.entity(timeout, EVIDENCE + mark)
         if found is None:
             raise StoreUnavailable(f"the evidence of restoring {timeout} is gone; try again")
         return None if found["Step"] == "closed" else str(found.metadata["etag"])
 
     def _is_closed(self, timeout: TimeoutId, mark: Mark, opened: str) -> bool:
-        """Return whether an earlier request restored it; else take the open evidence away."""
-        found = self._reader.entity(timeout, EVIDENCE + mark)
-        if found is not None and found["Step"] == "closed":
-            return True
+        """Return whether an earlier request restored it; else take the open evidence away.
+
+        The removal comes first, and goes by the version: a request that is still under way has
+        closed the evidence before, and it stays and tells so, or finds none and does nothing.
+        """
         entry = Kept(partition=timeout, row=EVIDENCE + mark, etag=opened, properties={})
         with self._asking("clearing up after a restoration"):
-            _tolerantly(partial(self._delete, entry))
-        return False
+            tolerantly(partial(self._clearing.remove, entry))
+        found = self._reader.entity(timeout, EVIDENCE + mark)
+        return found is not None and found["Step"] == "closed"
 
     def _restore_body(self, blob: Any, body: bytes | None) -> bool:
         """Write the blob unless it is there; return False when it is there with other content."""
@@ -218,21 +194,12 @@ class Changes:
             return False
         return True
 
-    def _delete(self, entry: Kept) -> None:
-        self._account.table.delete_entity(
-            entry.partition,
-            entry.row,
-            etag=entry.etag,
-            match_condition=MatchConditions.IfNotModified,
-        )
-
     def _asking(self, doing: str) -> Any:
         return asking(doing, place=f"table {self._account.table.table_name}")
 
 
 def _deleting(partition: str, row: str, version: str) -> Any:
-    condition = {"etag": version, "match_condition": MatchConditions.IfNotModified}
-    return ("delete", {"PartitionKey": partition, "RowKey": row}, condition)
+    return ("delete", {"PartitionKey": partition, "RowKey": row}, as_read(version))
 
 
 def _creating(partition: str, row: str) -> Any:
@@ -240,23 +207,10 @@ def _creating(partition: str, row: str) -> Any:
 
 
 def _closing(partition: str, row: str, version: str) -> Any:
-    condition = {
-        "etag": version,
-        "match_condition": MatchConditions.IfNotModified,
-        "mode": UpdateMode.REPLACE,
-    }
+    condition = {**as_read(version), "mode": UpdateMode.REPLACE}
     return ("update", _evidence(partition, row, "closed"), condition)
 
 
 def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
     # without an owner, so that no timeout manager and no tool takes it for a timeout
     return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
-
-
-def _tolerantly(work: Callable[[], object]) -> None:
-    """Do *work*; what is gone, or is not any more as it was, is not ours to change."""
-    try:
-        work()
-    except HttpResponseError as exc:
-        if not is_about_one(exc):
-            raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ HIDDEN: Final = "__hidden__"
 """How the owner of a time entry begins that the vendor's tool has moved, or is moving."""
 EVIDENCE: Final = "migrator."
 """How the row key of our evidence begins; a timeout manager asks for the empty row key alone."""
+GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KEYS: Final = ("PartitionKey", "RowKey")
 _TICK_DIGITS: Final = 6
 """Digits of a second that Python keeps; .NET has seven."""
@@ -90,13 +92,18 @@ def due_of(entity: Entity) -> datetime | None:
     raw = getattr(moment, "tables_service_value", "")
     plain = datetime(*moment.timetuple()[:6], moment.microsecond, tzinfo=UTC)
     rest = raw.rstrip("Z").partition(".")[2][_TICK_DIGITS:].strip("0")
-    return plain + timedelta(microseconds=1) if rest else plain
+    is_last = plain == datetime.max.replace(tzinfo=UTC)  # nothing to round up to
+    return plain + timedelta(microseconds=1) if rest and not is_last else plain
 
 
 def saga_of(entity: Entity) -> str | None:
-    """Return the saga of a timeout as its saga entry's partition key; None: it has none."""
+    """Return the saga of a timeout as its saga entry's partition key; None: it has none.
+
+    What is no GUID is none: no persistence wrote an entry for it, and not every text may be asked
+    for as a key.
+    """
     saga = str(entity.get("SagaId") or NO_SAGA).lower()
-    return None if saga == NO_SAGA else saga
+    return saga if GUID.fullmatch(saga) and saga != NO_SAGA else None
 
 
 def text_of(entity: Entity, name: str) -> str | None:

@@ -7,6 +7,7 @@ is ever removed.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
@@ -35,6 +36,14 @@ _SETTINGS = (
 )
 _CONFLICT: Final = 409
 """Reading a blob is refused so for the blob's own sake: it is archived, or has a key of its own."""
+_NO_NAME: Final = frozenset({"InvalidUri", "InvalidResourceName", "OutOfRangeInput"})
+"""Codes by which the service says that no blob is called so."""
+_LONGEST_NAME: Final = 1024
+"""Characters of a blob's name; the service knows no longer one."""
+_STEPS: Final = frozenset({".", ".."})
+"""Parts of a name that would lead elsewhere, as in a path: to a blob of another container."""
+_ONE_WRITING: Final = timedelta(minutes=1)
+"""All entries of a timeout are written one after the other."""
 LARGEST_BODY: Final = 128 * 2**20
 """Bytes; RabbitMQ takes no more in a message unless it is told to."""
 
@@ -50,15 +59,21 @@ class TimeoutReader:
         self._account = account
         self._scope = scope
 
-    def read(self, owner: str, timeout: TimeoutId) -> Document | None:
-        """Return a live timeout of *owner*; None: there is none."""
+    def read(self, owner: str, timeout: TimeoutId, listed: Any = None) -> Document | None:
+        """Return a live timeout of *owner*; None: there is none.
+
+        *listed* is its time entry as a listing showed it a moment ago: it is not read again.
+        """
         main = self.entity(timeout, "")
         if main is None or main.get(OWNER) != owner:
             return None
         due_at = due_of(main)
         if due_at is None:
             return None
-        time_entry = self.entity(self._scope.key_of(main["Time"]), timeout)
+        partition = self._scope.key_of(main["Time"])
+        is_same = listed is not None and listed["PartitionKey"] == partition
+        is_listed = is_same and _were_written_together(listed, main)
+        time_entry = listed if is_listed else self.entity(partition, timeout)
         if time_entry is None or time_entry.get(OWNER) != owner:
             return None
         saga = saga_of(main)
@@ -99,6 +114,14 @@ class TimeoutReader:
         """Return whether a timeout has its main entry."""
         return self.entity(timeout, "") is not None
 
+    def has_time_entry(self, owner: str, timeout: TimeoutId) -> bool:
+        """Return whether a timeout's time entry is where its main entry's due time says."""
+        main = self.entity(timeout, "")
+        if main is None or due_of(main) is None:
+            return False
+        found = self.entity(self._scope.key_of(main["Time"]), timeout)
+        return found is not None and found.get(OWNER) == owner and due_of(found) is not None
+
     def has(self, entry: Kept) -> bool:
         """Return whether *entry* is there, in whatever version."""
         return self.entity(entry.partition, entry.row) is not None
@@ -107,9 +130,11 @@ class TimeoutReader:
         """Return a body, what else there is of its blob, and why there is no body.
 
         A body that is too large to be held is not read, and one in the archive cannot be; their
-        blobs are left where they are.
+        blobs are left where they are. A name that no blob can have is not asked for.
         """
         container, shown = self._account.container, repr(name[:200])
+        if not _is_name(name):
+            return None, None, f"no blob can be called {shown}"
         with asking("reading a body", place=f"container {container.container_name}"):
             try:
                 found = container.download_blob(name)
@@ -121,7 +146,7 @@ class TimeoutReader:
                     raise
                 return None, None, f"blob {shown} is not in the container"
             except HttpResponseError as exc:
-                if exc.status_code != _CONFLICT:
+                if exc.status_code != _CONFLICT and _code(exc) not in _NO_NAME:
                     raise
                 return None, None, f"blob {shown} cannot be read: {_code(exc)}"
         settings = found.properties.content_settings
@@ -132,6 +157,19 @@ class TimeoutReader:
             "settings": {key: getattr(settings, key) for key in _SETTINGS},
         }
         return body, blob, None
+
+
+def _were_written_together(entity: Any, main: Any) -> bool:
+    """Return whether two entries are of one writing of a timeout, as far as their ages tell.
+
+    Else the timeout was restored, or stored again, after the listing that showed the one.
+    """
+    ages = [each.metadata.get("timestamp") for each in (entity, main)]
+    return None not in ages and abs(ages[1] - ages[0]) <= _ONE_WRITING
+
+
+def _is_name(name: str) -> bool:
+    return len(name) <= _LONGEST_NAME and _STEPS.isdisjoint(name.replace("\\", "/").split("/"))
 
 
 def _is_entity(exc: ResourceNotFoundError) -> bool:

@@ -32,10 +32,9 @@ def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterab
             account.table.create_table()
         with suppress(ResourceExistsError):
             account.container.create_container()
-        written, left = 0, iter(rows)
-        while some := list(islice(left, _AT_A_TIME)):
-            done = account.each(lambda row: _write(account, scope, owner, row), some)
-            written += sum(done)
+    written, left = 0, iter(rows)
+    while some := list(islice(left, _AT_A_TIME)):
+        written += sum(account.each(lambda row: _write(account, scope, owner, row), some))
     return written
 
 
@@ -53,10 +52,11 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
     }
     # compact, as the persistence has it; a table takes no null
     present = {name: value for name, value in properties.items() if value is not None}
-    account.container.upload_blob(row.id, row.body or b"", overwrite=True)
     keys = [(scope.key_of(row.due_at), row.id), (row.id, "")]
     if saga != NO_SAGA:
         keys.insert(1, (saga, row.id))
-    for partition, name in keys:
-        account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
+    with asking("seeding", place=f"table {account.table.table_name}"):
+        account.container.upload_blob(row.id, row.body or b"", overwrite=True)
+        for partition, name in keys:
+            account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
     return 1

@@ -12,7 +12,7 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceNotFoundError
 
 from migrator.errors import StoreError
-from migrator.stores.azure.account import Account, asking, paged
+from migrator.stores.azure.account import Account, paged
 from migrator.stores.azure.entities import HIDDEN, OWNER, text_of
 
 _STATE_TABLE: Final = "timeoutsmigrationtoolstate"
@@ -44,17 +44,13 @@ def unfinished_vendor_runs(account: Account) -> Sequence[str]:
 def _states(account: Account) -> Iterator[Any]:
     table = account.other_table(_STATE_TABLE)
     place = f"table {_STATE_TABLE}"
+    pages = table.query_entities("PartitionKey ne @none", parameters={"none": ""}).by_page()
     try:
-        first = table.query_entities("PartitionKey ne @none", parameters={"none": ""}).by_page()
-        with asking("looking for a run of the vendor's tool", place=place):
-            page = list(next(first, []))
+        for page in paged(pages, doing="looking for a run of the vendor's tool", place=place):
+            yield from page
     except StoreError as exc:
-        if isinstance(exc.__cause__, ResourceNotFoundError):
-            return  # the tool has never run here
-        raise
-    yield from page
-    for more in paged(first, doing="looking for a run of the vendor's tool", place=place):
-        yield from more
+        if not isinstance(exc.__cause__, ResourceNotFoundError):
+            raise  # else the tool has never run here
 
 
 def _hidden(account: Account) -> Counter[str]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
-    Select,
     delete,
     select,
     true,
@@ -33,27 +31,17 @@ from migrator.database.types import byte_length, database_now
 from migrator.domain.conversion import Reason
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
-from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ports import Batch, ClaimRequest, Lease, StoreEndpoint
+from migrator.ports import Batch, ClaimRequest, Lease
 from migrator.ports.documents import Document
 from migrator.stores.documents.entering import insert_claim
+from migrator.stores.documents.kept import KeptRow, kept_row, kept_rows, slices
 from migrator.stores.fencing import hold_batch, hold_lease
 from migrator.stores.ledger_side import LedgerSide
 
-_IDS_AT_A_TIME: Final = 500
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRow:
-    """A row of the ledger and the document it came from."""
-
-    id: int
-    """The ledger's own."""
-    endpoint: StoreEndpoint
-    document: Document
 
 
 class DocumentBooks:
@@ -75,11 +63,14 @@ class DocumentBooks:
 
         return retrying(work)
 
-    def record_claim(self, request: ClaimRequest, documents: Sequence[Document]) -> Batch | None:
-        """Record what is to be taken, as a batch that is ``claiming``.
+    def record_claim(
+        self, request: ClaimRequest, documents: Sequence[Document]
+    ) -> tuple[Batch, Sequence[Document]] | None:
+        """Record what is to be taken, as a batch that is ``claiming``; return both.
 
-        Documents the ledger has already are left out. None: nothing is left, or somebody else
-        records one of them just now; nothing was written.
+        Documents the ledger has already are left out: another batch takes them, so nobody may take
+        them for this one. None: nothing is left, or somebody else records one of them just now;
+        nothing was written.
 
         Raises:
             LeaseLost: The lane is somebody else's. Nothing was written.
@@ -92,7 +83,7 @@ class DocumentBooks:
                 wanted = [document for document in documents if document.id not in known]
                 if not wanted:
                     return None
-                return insert_claim(connection, self._ledger, request, wanted)
+                return insert_claim(connection, self._ledger, request, wanted), wanted
         except LedgerError as exc:
             if isinstance(exc.__cause__, IntegrityError):
                 return None
@@ -119,7 +110,7 @@ class DocumentBooks:
             rows = connection.execute(query).all()
             ours = [found for found in rows if found.store_id in taken]
             lost = [found.id for found in rows if found.store_id not in taken]
-            for some in _slices(lost):
+            for some in slices(lost):
                 connection.execute(delete(row).where(row.c.id.in_(some)))
             if not ours:
                 connection.execute(delete(table).where(table.c.id == batch.id))
@@ -194,11 +185,15 @@ class DocumentBooks:
         """Return the rows of *batch* that are not back yet, those in quarantine as well."""
         row = self._ledger.timeout
         is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        query = self._kept().where(row.c.batch_id == batch.id, is_here).order_by(row.c.row_index)
+        query = (
+            kept_rows(self._ledger)
+            .where(row.c.batch_id == batch.id, is_here)
+            .order_by(row.c.row_index)
+        )
 
         def work() -> list[KeptRow]:
             with self._reading(f"reading the rows of batch {batch.id}") as connection:
-                return [_kept(found) for found in connection.execute(query)]
+                return [kept_row(found) for found in connection.execute(query)]
 
         return retrying(work)
 
@@ -218,7 +213,7 @@ class DocumentBooks:
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         settled = select(batch.c.id).where(batch.c.state.not_in(unsettled))
         query = (
-            self._kept()
+            kept_rows(self._ledger)
             .where(
                 *in_quarantine(row, batch, which),
                 row.c.batch_id.in_(settled),
@@ -231,7 +226,7 @@ class DocumentBooks:
             query, row, at_most=_RETURNED_AT_A_TIME, dialect=self._engine.dialect.name
         )
         with self._writing("recording that quarantined rows go back") as connection:
-            found = [_kept(each) for each in connection.execute(query)]
+            found = [kept_row(each) for each in connection.execute(query)]
             self.mark_going(connection, found, RowState.RELEASED)
         return found
 
@@ -239,9 +234,9 @@ class DocumentBooks:
         """Return rows by the ledger's own ids, in the caller's transaction."""
         row = self._ledger.timeout
         return [
-            _kept(found)
-            for some in _slices(sorted(ids))
-            for found in connection.execute(self._kept().where(row.c.id.in_(some)))
+            kept_row(found)
+            for some in slices(sorted(ids))
+            for found in connection.execute(kept_rows(self._ledger).where(row.c.id.in_(some)))
         ]
 
     def mark_going(
@@ -249,7 +244,7 @@ class DocumentBooks:
     ) -> None:
         """Record, in the caller's transaction, that *rows* go back and become *towards*."""
         row = self._ledger.timeout
-        for some in _slices([each.id for each in rows]):
+        for some in slices([each.id for each in rows]):
             connection.execute(update(row).where(row.c.id.in_(some)).values(going_back=towards))
 
     def is_going(self, row: KeptRow, towards: RowState) -> bool:
@@ -287,11 +282,11 @@ class DocumentBooks:
         row, settled = self._ledger.timeout, 0
         back = [each.id for each in rows if each.document.id in restored]
         left = [each.id for each in rows if each.document.id not in restored]
-        for some in _slices(back):
+        for some in slices(back):
             values = {"state": towards, "going_back": None}
             found = connection.execute(update(row).where(row.c.id.in_(some), which).values(values))
             settled += found.rowcount
-        for some in _slices(left):
+        for some in slices(left):
             taken: dict[str, Any] = {"going_back": None}
             if towards is RowState.RELEASED:
                 taken |= {
@@ -307,28 +302,12 @@ class DocumentBooks:
     def _known(self, connection: Connection, source: str, ids: Sequence[TimeoutId]) -> set[str]:
         row = self._ledger.timeout
         found: set[str] = set()
-        for some in _slices(ids):
+        for some in slices(ids):
             query = select(row.c.store_id).where(
                 row.c.source == source, self._ledger.are_open(row, some)
             )
             found |= {*connection.scalars(query)}
         return found
-
-    def _kept(self) -> Select[Any]:
-        row = self._ledger.timeout.c
-        return select(
-            row.id,
-            row.endpoint,
-            row.source,
-            row.store_id,
-            row.destination,
-            row.saga_id,
-            row.due,
-            row.body,
-            row.headers,
-            row.store_version,
-            row.store_extra,
-        )
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Connection]:
@@ -339,26 +318,3 @@ class DocumentBooks:
     def _writing(self, doing: str) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             yield connection
-
-
-def _kept(row: Row[Any]) -> KeptRow:
-    return KeptRow(
-        id=row.id,
-        endpoint=StoreEndpoint(name=EndpointName(row.endpoint), source=row.source),
-        document=Document(
-            id=TimeoutId(row.store_id),
-            destination=row.destination,
-            saga_id=row.saga_id,
-            due_at=row.due,
-            body=row.body,
-            headers_text=row.headers,
-            version=row.store_version or "",
-            extra=row.store_extra or "{}",
-        ),
-    )
-
-
-def _slices(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield *items* in parts that any database takes as parameters."""
-    for start in range(0, len(items), _IDS_AT_A_TIME):
-        yield items[start : start + _IDS_AT_A_TIME]

@@ -9,9 +9,9 @@ docs/adr/0008-two-step-claims.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
@@ -36,13 +36,11 @@ from migrator.ports.documents import (
     release_mark,
     return_mark,
 )
-from migrator.stores.documents.books import DocumentBooks, KeptRow
+from migrator.stores.documents.books import DocumentBooks
+from migrator.stores.documents.kept import KeptRow
 
 _log = logging.getLogger(__name__)
 
-_READ_AT_FIRST: Final = 8
-_READ_AT_A_TIME: Final = 128
-"""The most documents read between two looks at how many bytes they are."""
 _MORE: Final = 4
 """How much further a look goes when all that the last one found was not to be had."""
 _TRIES: Final = 5
@@ -50,6 +48,7 @@ _TRIES: Final = 5
 _SIDE_BY_SIDE: Final = 8
 """Rows put back at the same time, each for itself."""
 _TICK: Final = timedelta(microseconds=1)
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class DocumentClaims:
@@ -63,7 +62,10 @@ class DocumentClaims:
         ledger_id: Callable[[], str],
         fault: FaultPoint = lambda _step: None,
     ) -> None:
-        """Take from *documents* into *books*; *ledger_id* is asked when a mark is made."""
+        """Take from *documents* into *books*.
+
+        *ledger_id* is asked when a mark is made, unless the batch names the one it was begun under.
+        """
         self._books = books
         self._documents = documents
         self._ledger_id = ledger_id
@@ -79,7 +81,8 @@ class DocumentClaims:
             if recorded is None:
                 continue  # another claimer was faster
             self._fault("claim.recorded")
-            claimed = self._finish_claim(recorded, request.endpoint, chosen, request.lease)
+            batch, documents = recorded
+            claimed = self._finish_claim(batch, request.endpoint, documents, request.lease)
             if claimed is not None:
                 last = chosen[-1]
                 return Claim(batch=claimed, cursor=Cursor(due_at=last.due_at, id=last.id))
@@ -117,6 +120,16 @@ class DocumentClaims:
             last = rows[-1].id
         return back
 
+    def still_there(self, batch: Batch) -> int:
+        """Return how many timeouts of a half-done batch the store has; changes nothing.
+
+        Raises:
+            SourceGone: There is no such place (any more).
+            StoreError: The store did not answer, or refused.
+        """
+        ids = [row.document.id for row in self._books.rows_of(batch)]
+        return sum(1 for _ in self._documents.read(_endpoint_of(batch), ids))
+
     def bring_back(self, rows: Sequence[KeptRow], towards: RowState) -> int:
         """Put back *rows* that are recorded as going; return how many became *towards*.
 
@@ -137,7 +150,7 @@ class DocumentClaims:
         ledger_id = self._ledger_id()
 
         def restore(row: KeptRow) -> Collection[TimeoutId]:
-            mark = return_mark(ledger_id, row.id)
+            mark = return_mark(row.ledger_id or ledger_id, row.id)
             return self._documents.put_back(
                 row.endpoint,
                 mark,
@@ -153,7 +166,8 @@ class DocumentClaims:
         ledger_id = self._ledger_id()
 
         def forget(row: KeptRow) -> None:
-            self._forget(row.endpoint, return_mark(ledger_id, row.id), [row.document.id])
+            mark = return_mark(row.ledger_id or ledger_id, row.id)
+            self._forget(row.endpoint, mark, [row.document.id])
 
         with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
             list(pool.map(forget, rows))
@@ -164,7 +178,7 @@ class DocumentClaims:
         self, batch: Batch, endpoint: StoreEndpoint, documents: Sequence[Document], lease: Lease
     ) -> Batch | None:
         """Take what a batch that is ``claiming`` names; None: others had all of it."""
-        mark = claim_mark(self._ledger_id(), batch.id)
+        mark = claim_mark(self._ledger_of(batch), batch.id)
         taken = self._documents.take(endpoint, mark, documents)
         self._fault("claim.taken")
         claimed = self._books.confirm_claim(batch, taken, lease)
@@ -174,7 +188,7 @@ class DocumentClaims:
 
     def _finish_release(self, batch: Batch, lease: Lease) -> int:
         endpoint = _endpoint_of(batch)
-        mark = release_mark(self._ledger_id(), batch.id)
+        mark = release_mark(self._ledger_of(batch), batch.id)
         documents = [row.document for row in self._books.rows_of(batch)]
         restored = self._documents.put_back(
             endpoint, mark, documents, is_meant=lambda: self._books.is_releasing(batch)
@@ -184,6 +198,10 @@ class DocumentClaims:
         self._fault("release.confirmed")
         self._forget(endpoint, mark, restored)
         return back
+
+    def _ledger_of(self, batch: Batch) -> str:
+        """Return the id by which the evidence of *batch* is found, whatever the ledger's is now."""
+        return batch.ledger_id or self._ledger_id()
 
     def _forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
         """Remove evidence that nobody will ask for again; what cannot be removed harms nobody."""
@@ -223,9 +241,13 @@ class DocumentClaims:
         return [each for each in fit if each.id not in known]
 
     def _read(self, request: ClaimRequest, wanted: Sequence[Candidate]) -> Sequence[Document]:
+        """Return as many of *wanted* as a batch may have; none is read far beyond its bytes.
+
+        Leftovers are listed, and then not there: what is behind them is read instead.
+        """
         found: list[Document] = []
         size = 0
-        for document in self._documents_of(request, wanted):
+        for document in self._documents.read(request.endpoint, [each.id for each in wanted]):
             if not _is_in_range(request, document):
                 continue  # it was changed since it was listed
             size += len(document.body or b"") + len((document.headers_text or "").encode())
@@ -236,25 +258,6 @@ class DocumentClaims:
                 break
         return found
 
-    def _documents_of(
-        self, request: ClaimRequest, wanted: Sequence[Candidate]
-    ) -> Iterator[Document]:
-        """Yield what is still there of *wanted*, in that order, read as it is asked for.
-
-        Leftovers are listed, and then not there: what is behind them is read instead. The first
-        few tell how large the others may be, since no listing does.
-        """
-        start, at_a_time = 0, _READ_AT_FIRST
-        while start < len(wanted):
-            ids = [each.id for each in wanted[start : start + at_a_time]]
-            found = self._documents.read(request.endpoint, ids)
-            read = {document.id: document for document in found}
-            yield from (read[each] for each in ids if each in read)
-            start += at_a_time
-            size = sum(len(document.body or b"") for document in found)
-            is_small = size * 4 <= request.max_bytes
-            at_a_time = min(at_a_time * 4, _READ_AT_A_TIME) if is_small else _READ_AT_FIRST
-
 
 def _endpoint_of(batch: Batch) -> StoreEndpoint:
     return StoreEndpoint(name=batch.endpoint, source=batch.source)
@@ -262,7 +265,7 @@ def _endpoint_of(batch: Batch) -> StoreEndpoint:
 
 def _after(request: ClaimRequest) -> datetime | None:
     """Return the exclusive start; the cursor's own moment is looked at again."""
-    if request.cursor is None:
+    if request.cursor is None or request.cursor.due_at == _BEGINNING:
         return request.due_after
     inclusive = request.cursor.due_at - _TICK
     return inclusive if request.due_after is None else max(inclusive, request.due_after)

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, insert
 from migrator.database.types import database_now
 from migrator.domain.conversion import Reason
 from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import BatchId, content_hash
+from migrator.domain.timeouts import content_hash
 from migrator.ports import Batch, ClaimRequest
 from migrator.ports.documents import Document
-from migrator.stores.claims import inserted_id
 from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.opening import open_batch
 from migrator.stores.selection import is_storable
 
 
@@ -26,40 +26,20 @@ def insert_claim(
 ) -> Batch:
     """Write a batch that is ``claiming``, with its rows, in the caller's transaction."""
     body_bytes = sum(len(document.body or b"") for document in documents)
-    batch_id = inserted_id(
-        connection.execute(
-            insert(ledger.batch).values(
-                run_id=request.run,
-                endpoint=request.endpoint.name,
-                source=request.endpoint.source,
-                lane=request.lease.lane,
-                mode=request.mode,
-                state=BatchState.CLAIMING,
-                attempt=0,
-                size=len(documents),
-                body_bytes=body_bytes,
-                first_due=min(document.due_at for document in documents),
-                last_due=max(document.due_at for document in documents),
-                owner=request.lease.owner,
-                lease_token=request.lease.token,
-                claiming_at=database_now(),
-            )
-        )
-    )
-    rows = [_row(request, batch_id, index, document) for index, document in enumerate(documents)]
-    connection.execute(insert(ledger.timeout), rows)
-    return Batch(
-        id=BatchId(batch_id),
-        run=request.run,
-        endpoint=request.endpoint.name,
-        source=request.endpoint.source,
-        lane=request.lease.lane,
-        mode=request.mode,
-        state=BatchState.CLAIMING,
-        attempt=0,
+    batch = open_batch(
+        connection,
+        ledger,
+        request,
+        BatchState.CLAIMING,
         size=len(documents),
         body_bytes=body_bytes,
+        first_due=min(document.due_at for document in documents),
+        last_due=max(document.due_at for document in documents),
+        claiming_at=database_now(),
     )
+    rows = [_row(request, batch.id, index, document) for index, document in enumerate(documents)]
+    connection.execute(insert(ledger.timeout), rows)
+    return batch
 
 
 def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -> dict[str, Any]:

@@ -14,22 +14,23 @@ from sqlalchemy import Engine
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
+from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import RowState
 from migrator.errors import LedgerError
 from migrator.ports import FaultPoint, Lease
 from migrator.ports.recall import Sighting
-from migrator.stores.documents.books import DocumentBooks, KeptRow
+from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.kept import KeptRow
 from migrator.stores.fencing import hold_lease
-from migrator.stores.forecast import forecast
+from migrator.stores.forecast import LedgerForecasts
 from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.sightings import judge, key_of, sighted_rows
+from migrator.stores.sightings import judge, key_of, rows_of
 
 _Found = tuple[Mapping[Sighting, RecallOutcome], Mapping[Sighting, KeptRow]]
 
 
-class DocumentRecalls:
+class DocumentRecalls(LedgerForecasts):
     """Implements ``ports.Recalls`` over a ledger and a document store."""
 
     def __init__(
@@ -42,8 +43,7 @@ class DocumentRecalls:
         fault: FaultPoint = lambda _step: None,
     ) -> None:
         """Restore rows of *ledger* as *claims* puts rows back."""
-        self._engine = engine
-        self._ledger = ledger
+        super().__init__(engine, ledger)
         self._books = books
         self._claims = claims
         self._fault = fault
@@ -77,19 +77,6 @@ class DocumentRecalls:
         taken = [s for s, row in going.items() if row.document.id not in restored]
         return {**judged, **dict.fromkeys(taken, RecallOutcome.TAKEN)}
 
-    def forecast(
-        self,
-        scope: RecallScope,
-        *,
-        now: datetime,
-        not_before: datetime,
-        exact_rows: int | None = None,
-    ) -> RecallForecast:
-        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
-        return forecast(
-            self._engine, self._ledger, scope, now=now, not_before=not_before, exact_rows=exact_rows
-        )
-
     def _begin(
         self,
         sightings: Collection[Sighting],
@@ -100,12 +87,7 @@ class DocumentRecalls:
         doing = "recording that handed-over rows go back"
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             hold_lease(connection, self._ledger, lease)
-            known = {
-                (row.batch_id, row.row_index): row
-                for row in connection.execute(
-                    sighted_rows(self._ledger, sightings, scope, dialect=connection.dialect.name)
-                )
-            }
+            known = rows_of(connection, self._ledger, sightings, scope)
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             ids = {known[key_of(s)].id for s in wanted}

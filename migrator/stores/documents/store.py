@@ -12,7 +12,7 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
 from migrator.ports import ClaimRequest, Lease, StoreEndpoint, StoreRemark, SurveyedRow
-from migrator.ports.documents import Candidate, Document, DocumentStore
+from migrator.ports.documents import Candidate, Document, DocumentStore, Unclaimable
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.ledger_side import LedgerSide
@@ -67,8 +67,8 @@ class DocumentStoreView:
         Works without a ledger, too: then no timeout is in it.
         """
         has_ledger = self._has_ledger()
-        for page in self._documents.list(endpoint):
-            ids = [each.id for each in page]
+        for page in self._documents.list(endpoint, with_sizes=True):
+            ids = [each.id for each in page if isinstance(each, Candidate)]
             known = self._books.known(endpoint.source, ids) if has_ledger else set()
             yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
 
@@ -136,12 +136,22 @@ def _invented() -> Document:
     )
 
 
-def _surveyed(candidate: Candidate, *, is_in_ledger: bool) -> SurveyedRow:
+def _surveyed(listed: Candidate | Unclaimable, *, is_in_ledger: bool) -> SurveyedRow:
+    if isinstance(listed, Unclaimable):
+        return SurveyedRow(
+            id=listed.id,
+            destination=None,
+            due_at=None,
+            headers_text=None,
+            body_bytes=None,
+            is_in_ledger=False,
+            why_unclaimable=listed.why,
+        )
     return SurveyedRow(
-        id=candidate.id,
-        destination=candidate.destination,
-        due_at=candidate.due_at,
-        headers_text=candidate.headers_text,
-        body_bytes=candidate.body_bytes or 0,
+        id=listed.id,
+        destination=listed.destination,
+        due_at=listed.due_at,
+        headers_text=listed.headers_text,
+        body_bytes=listed.body_bytes,
         is_in_ledger=is_in_ledger,
     )

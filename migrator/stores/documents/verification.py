@@ -7,6 +7,7 @@ looked at once more before it is told; no transaction is open while the store is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection, Engine, or_
@@ -14,8 +15,9 @@ from sqlalchemy import Connection, Engine, or_
 from migrator.domain.states import HALF_DONE, RowState
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.domain.verification import EndpointBalance
+from migrator.errors import SourceGone
 from migrator.ports import StoreEndpoint
-from migrator.ports.documents import DocumentStore
+from migrator.ports.documents import Candidate, DocumentStore
 from migrator.ports.verification import AuditedRow
 from migrator.stores.documents.measuring import endpoint_at
 from migrator.stores.ledger_side import LedgerSide
@@ -94,12 +96,17 @@ class DocumentVerifications(LedgerVerifications):
         return {each.id for each in self._documents.read(self._endpoint(source), ids)}
 
     def _listed(self, source: str) -> Iterator[Sequence[TimeoutId]]:
-        for page in self._documents.list(self._endpoint(source)):
-            for start in range(0, len(page), _IDS_AT_A_TIME):
-                yield [each.id for each in page[start : start + _IDS_AT_A_TIME]]
+        with suppress(SourceGone):  # then none of it is in two places
+            for page in self._documents.list(self._endpoint(source)):
+                ids = [each.id for each in page if isinstance(each, Candidate)]
+                for start in range(0, len(ids), _IDS_AT_A_TIME):
+                    yield ids[start : start + _IDS_AT_A_TIME]
 
-    def _count(self, source: str) -> int:
-        return sum(len(page) for page in self._documents.list(self._endpoint(source)))
+    def _count(self, source: str) -> int | None:
+        try:
+            return sum(len(page) for page in self._documents.list(self._endpoint(source)))
+        except SourceGone:
+            return None
 
     def _endpoint(self, source: str) -> StoreEndpoint:
         return endpoint_at(self._documents, source)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from migrator.domain import headers as h
 from migrator.domain.timeouts import TimeoutId
-from migrator.ports.documents import Candidate, Document
+from migrator.ports.documents import Candidate, Document, Unclaimable
 from migrator.stores.ravendb.families import Family, RawDocument
 from migrator.stores.selection import is_storable
 
@@ -100,6 +100,11 @@ def candidate_of(timeout: Timeout) -> Candidate:
         headers_text=timeout.headers_text,
         body_bytes=len(timeout.body or b""),
     )
+
+
+def unclaimable_of(raw: RawDocument, why: Unreadable) -> Unclaimable:
+    """Return what a listing shows of a document that is no timeout anybody could send."""
+    return Unclaimable(id=TimeoutId(raw.id if is_storable(raw.id) else ascii(raw.id)), why=str(why))
 
 
 def document_of(timeout: Timeout) -> Document:

@@ -171,9 +171,13 @@ class Modern:
         )
 
     def is_done(self, batch: Request, answer: Any) -> bool:
-        """See ``Family``."""
+        """See ``Family``.
+
+        There may be more results than commands: 4.1 tells those of each attempt, where it had to
+        begin again because it did the batch together with another one whose condition failed.
+        """
         results = answer.get("Results") if isinstance(answer, dict) else None
-        return isinstance(results, list) and len(results) == len(batch.body["Commands"])
+        return isinstance(results, list) and len(results) >= len(batch.body["Commands"])
 
     def documents(self, answer: Any) -> list[RawDocument]:
         """See ``Family``."""

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from migrator.errors import ConfigError, StoreError, StoreUnavailable
+from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
 from migrator.stores.ravendb.families import Request
 
 ANSWER_BYTES: Final = 64 * 2**20
@@ -25,6 +25,10 @@ ONE_DOCUMENT_BYTES: Final = 256 * 2**20
 _PASSING: Final = frozenset({408, 425, 429})
 _ERROR_BYTES: Final = 64 * 1024
 _CONFLICT: Final = 409
+_ERROR: Final = "Error"
+"""What every version has in what it says of an error; a proxy's page has not."""
+_NO_DATABASE: Final = ", DatabaseDoesNotExistException"
+"""4.1 answers 500 with it; another status in other versions."""
 
 
 class Conflict(StoreError):
@@ -132,11 +136,19 @@ class RavenHttp:
         status = answer.status_code
         if status in (200, 201):
             return
-        said = _kind_of_error(answer)
+        told = _told_error(answer)
+        said = _kind_of_error(told)
         if status == _CONFLICT:
             raise Conflict(
                 f"{self.where}: a document is in conflict (409{said}); it was changed meanwhile, "
                 "or the nodes disagree about it, and somebody has to decide"
+            )
+        if said == _NO_DATABASE or (status == 404 and _ERROR in told):
+            raise SourceGone(f"{self.where} was not found{said}; check store.ravendb.database")
+        if status == 404:
+            raise StoreError(
+                f"{self.where} was not found, but that is no word of RavenDB's (404{said}); check "
+                "store.url, and what is between"
             )
         if status in _PASSING or status >= 500:
             raise StoreUnavailable(f"{self.where} answered {status}{said}")
@@ -145,8 +157,6 @@ class RavenHttp:
                 f"{self.where} refused this client ({status}{said}); it needs the certificate of "
                 "store.ravendb.cert_file, with the right to read and write this database"
             )
-        if status == 404:
-            raise StoreError(f"{self.where} was not found{said}; check store.ravendb.database")
         raise StoreError(f"{self.where} refused the request ({status}{said})")
 
 
@@ -167,13 +177,18 @@ def _read(answer: httpx.Response, at_most_bytes: int) -> bytes:
     return bytes(read)
 
 
-def _kind_of_error(answer: httpx.Response) -> str:
-    """Return the name of the server's exception: its text may quote documents."""
+def _told_error(answer: httpx.Response) -> dict[str, Any]:
+    """Return what the server says of an error; empty: it says nothing in its own form."""
     try:
         told = json.loads(_read(answer, _ERROR_BYTES))
     except (ValueError, RecursionError, AnswerTooLarge, httpx.HTTPError):
-        return ""
-    kind = told.get("Type") if isinstance(told, dict) else None
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _kind_of_error(told: dict[str, Any]) -> str:
+    """Return the name of the server's exception: its text may quote documents."""
+    kind = told.get("Type")
     name = kind.rpartition(".")[2] if isinstance(kind, str) else ""
     return f", {name}" if name.isidentifier() and len(name) < 80 else ""
 

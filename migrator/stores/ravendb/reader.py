@@ -14,6 +14,7 @@ from migrator.stores.ravendb.http import (
     AnswerTooLarge,
     RavenHttp,
 )
+from migrator.stores.ravendb.listing import SMALLEST_PAGE, DoesNotPageError, Listing
 
 PAGE_DOCUMENTS: Final = 1024
 """A 3.5 server gives no more, whatever is asked for."""
@@ -28,47 +29,50 @@ class RavenReader:
         self._family = family
 
     def pages(self, prefix: str) -> Iterator[Sequence[RawDocument]]:
-        """Yield all documents whose id starts with *prefix*, in pages, each behind the last id.
+        """Yield all documents whose id starts with *prefix*, in pages, in the order of ids.
 
-        A page begins behind an id, not at a count: what is removed meanwhile makes it skip
-        nothing. It is smaller where documents are large.
+        What is removed meanwhile makes it skip nothing; see ``listing``. Pages are smaller where
+        documents are large.
 
         Raises:
             StoreUnavailable: No answer.
-            StoreError: One document alone is too large; the server does not page.
+            StoreError: Two documents alone are too large; the server does not page.
         """
-        after: str | None = None
+        listing = Listing()
         size = PAGE_DOCUMENTS // 4
-        while True:
+        while not listing.is_done:
             try:
-                page = self._page(prefix, after, size)
+                page = self._page(prefix, listing.after, size)
             except AnswerTooLarge:
-                if size == 1:
+                if size == SMALLEST_PAGE:
                     raise StoreError(
-                        f"{self._http.where}: the document behind {after or prefix!r} has more "
-                        f"than {ONE_DOCUMENT_BYTES} bytes"
+                        f"{self._http.where}: the two documents behind {listing.after or prefix!r} "
+                        f"have more than {ONE_DOCUMENT_BYTES} bytes"
                     ) from None
-                size = max(size // 4, 1)
+                size = max(size // 4, SMALLEST_PAGE)
                 continue
-            if not page:
-                return
-            if after is not None and page[0].id == after:
-                raise StoreError(f"{self._http.where} does not page: {after!r} came twice")
-            after = page[-1].id
-            yield page
+            try:
+                new = listing.add(page)
+            except DoesNotPageError as exc:
+                raise StoreError(f"{self._http.where} does not page: {exc}") from exc
+            if new:
+                yield new
             size = min(size * 2, PAGE_DOCUMENTS)
 
     def _page(self, prefix: str, after: str | None, size: int) -> list[RawDocument]:
-        bound = ONE_DOCUMENT_BYTES if size == 1 else ANSWER_BYTES
+        bound = ONE_DOCUMENT_BYTES if size == SMALLEST_PAGE else ANSWER_BYTES
         return self._documents(self._family.page(prefix, after=after, size=size), bound)
 
     def by_id(self, ids: Collection[str]) -> Iterator[RawDocument]:
-        """Yield those documents that are there."""
+        """Yield those documents that are there, in the order of *ids*, a few read ahead."""
         for request in self._family.reads(tuple(ids)):
+            asked = _ids_of(request)
             try:
-                yield from self._documents(request, ANSWER_BYTES)
+                found = {each.id: each for each in self._documents(request, ANSWER_BYTES)}
             except AnswerTooLarge:
-                yield from self._one_by_one(_ids_of(request))
+                yield from self._one_by_one(asked)
+            else:
+                yield from (found[each] for each in asked if each in found)
 
     def _one_by_one(self, ids: Sequence[str]) -> Iterator[RawDocument]:
         for each in ids:

@@ -12,9 +12,9 @@ from typing import Final, Self
 
 from migrator.database.failures import retrying
 from migrator.domain.timeouts import EndpointName, TimeoutId
-from migrator.errors import StoreError
+from migrator.errors import SourceElsewhere, StoreError
 from migrator.ports import StoreEndpoint
-from migrator.ports.documents import Candidate, Document, IsMeant, Mark
+from migrator.ports.documents import Candidate, Document, IsMeant, Mark, Unclaimable
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,
@@ -24,6 +24,7 @@ from migrator.stores.ravendb.documents import (
     is_marked,
     owner_of,
     timeout_of,
+    unclaimable_of,
 )
 from migrator.stores.ravendb.families import (
     BadAnswer,
@@ -117,10 +118,19 @@ class RavenStore:
             if not is_marked(owner)
         ]
 
-    def list(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Candidate]]:
-        """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``."""
-        for page in self._pages(endpoint):
-            yield [candidate_of(timeout) for timeout in page]
+    def list(
+        self, endpoint: StoreEndpoint, *, with_sizes: bool = False
+    ) -> Iterator[Sequence[Candidate | Unclaimable]]:
+        """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``.
+
+        Sizes are always known.
+        """
+        del with_sizes
+        owner = self._owner(endpoint)
+        for page in self._raw_pages():
+            found = [_listed(raw) for raw in page if self._is_live(raw, owner)]
+            if found:
+                yield found
 
     def soonest(
         self,
@@ -166,9 +176,9 @@ class RavenStore:
             has_gone = has_gone or bool(gone)
         return found, has_gone
 
-    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Sequence[Document]:
-        """Return what is still there of *ids*; see ``ports.DocumentStore``."""
-        return [document_of(timeout) for timeout in self._by_id(endpoint, ids)]
+    def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
+        """Yield what is still there of *ids*; see ``ports.DocumentStore``."""
+        yield from map(document_of, self._by_id(endpoint, ids))
 
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
@@ -234,7 +244,7 @@ class RavenStore:
     def _owner(self, endpoint: StoreEndpoint) -> str:
         before = self.source_of("")
         if not endpoint.source.startswith(before):
-            raise StoreError(
+            raise SourceElsewhere(
                 f"{endpoint.source!r} is not in {self._http.where}, where store.url and "
                 "store.ravendb.database point now; nothing was changed"
             )
@@ -266,25 +276,24 @@ class RavenStore:
             for page in self._reader.pages(prefix):
                 yield [raw for raw in page if raw.collection.lower() in self._collections]
 
-    def _pages(self, endpoint: StoreEndpoint) -> Iterator[Sequence[Timeout]]:
-        owner = self._owner(endpoint)
-        for page in self._raw_pages():
-            yield [timeout for raw in page if (timeout := self._live(raw, owner)) is not None]
-
     def _by_id(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Timeout]:
         owner = self._owner(endpoint)
         for raw in self._reader.by_id(ids):
             if (timeout := self._live(raw, owner)) is not None:
                 yield timeout
 
-    def _live(self, raw: RawDocument, owner: str) -> Timeout | None:
+    def _is_live(self, raw: RawDocument, owner: str) -> bool:
         stored = owner_of(raw)
-        if is_marked(stored) or self._claimant(stored) != owner or not self._family.is_settled(raw):
+        is_theirs = not is_marked(stored) and self._claimant(stored) == owner
+        return is_theirs and self._family.is_settled(raw)
+
+    def _live(self, raw: RawDocument, owner: str) -> Timeout | None:
+        if not self._is_live(raw, owner):
             return None
         try:
             return timeout_of(raw)
         except Unreadable:
-            return None
+            return None  # ``list`` shows it
 
     # ── made when first asked for ───────────────────────────────────────────────────────────
 
@@ -307,6 +316,13 @@ class RavenStore:
     @cached_property
     def _receipts(self) -> Receipts:
         return Receipts(self._http, self._family, self._reader)
+
+
+def _listed(raw: RawDocument) -> Candidate | Unclaimable:
+    try:
+        return candidate_of(timeout_of(raw))
+    except Unreadable as exc:
+        return unclaimable_of(raw, exc)
 
 
 def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:

@@ -47,7 +47,9 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, text: str, complai
 
 def test_the_same_ledger_twice_is_harmless(tmp_path: Path) -> None:
     """A SQL store's own database is where its ledger is."""
-    load(tmp_path, '[store]\nurl = "a"\n[ledger]\nurl = "a"\n')
+    found = load(tmp_path, '[store]\nurl = "a"\n[ledger]\nurl = "a"\n')
+    assert found.ledger.url == found.store.url
+    assert not found.store.kind.has_own_ledger
 
 
 @pytest.mark.parametrize(

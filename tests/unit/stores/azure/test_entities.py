@@ -58,12 +58,13 @@ def test_a_due_time_is_never_earlier_than_stored(text: str, micros: int) -> None
     assert due_of(CLIENT._convert_to_entity(wire)) == due_at
 
 
-def test_no_saga_is_the_zero_one_or_none() -> None:
+def test_no_saga_is_the_zero_one_or_none_or_no_guid() -> None:
     """Its entry's partition is written in lower case."""
     saga = UUID("5F6E0C1A-0000-4000-8000-00000000C2D1")
     assert saga_of(TableEntity(SagaId=saga)) == "5f6e0c1a-0000-4000-8000-00000000c2d1"
     assert saga_of(TableEntity(SagaId=UUID(int=0))) is None
     assert saga_of(TableEntity()) is None
+    assert saga_of(TableEntity(SagaId="a/b")) is None
 
 
 def test_what_is_not_ours_is_not_restored() -> None:

@@ -1,0 +1,323 @@
+"""What every statement that a test executes would be on SQL Server and on Oracle.
+
+While tests run on the databases that are here, each statement of the program is compiled for the
+two that are not, parsed, looked at for what those two refuse, and compared with what a person has
+read: so none is forgotten. What the program says otherwise there is in ``ELSEWHERE``, and its
+snapshot is among those of ``tests/unit/stores``.
+
+Source: SQL Server documentation, "SELECT", "Aggregate functions", "ORDER BY"; Oracle
+documentation, "Conditions", "Data types" ("LOB restrictions", "Empty strings").
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import sqlglot
+from sqlalchemy import (
+    ClauseElement,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    Update,
+    event,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.dml import Insert, UpdateBase
+from sqlalchemy.sql.elements import BinaryExpression, BindParameter
+from sqlalchemy.sql.selectable import SelectBase
+from sqlalchemy.types import TIMESTAMP, Text
+from sqlglot import expressions as e
+from sqlglot.errors import SqlglotError
+
+from migrator.ledger.names import PREFIX
+from tests.support.statements import kind_of
+
+SNAPSHOTS: Final = Path(__file__).parents[1] / "contract" / "statements"
+KINDS: Final = {"mssql": kind_of("mssql"), "oracle": kind_of("oracle")}
+DONORS: Final = {"mssql": "postgresql", "oracle": "sqlite"}
+"""On which database a statement is seen that is then written for another: its GUIDs are alike."""
+_LEDGER_NAMES: Final = {"mssql": ("migrator_", "migrator."), "oracle": ("migrator.", "migrator_")}
+"""How tables of the ledger are called on the donor, and there."""
+_LEDGER_ONLY: Final = ("ledger/", "stores/documents/", "stores/azure/", "stores/ravendb/")
+"""Places that know no GUIDs of a legacy table, so that any database will do."""
+ELSEWHERE: Final[dict[tuple[str, str], str]] = {
+    # Oracle takes no limit with a lock
+    ("oracle", "stores/documents/books.py DocumentBooks.begin_return"): "quarantine",
+    # SQL Server compares no pairs, and neither of the two hashes
+    ("mssql", "stores/sightings.py rows_of"): "recall",
+    ("mssql", "stores/verification.py LedgerVerifications.known.<locals>.read"): "verify",
+    ("mssql", "stores/verification.py LedgerVerifications.intact.<locals>.read"): "verify",
+    ("oracle", "stores/verification.py LedgerVerifications.intact.<locals>.read"): "verify",
+    ("oracle", "stores/verification.py LedgerVerifications.known.<locals>.read"): "verify",
+    ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
+    ("oracle", "stores/claims.py SqlClaims._release_quarantined_of"): "quarantine",
+}
+ALSO_NULL: Final = frozenset({"stores/owners.py unowned_rows", "stores/owners.py _walked"})
+"""Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
+_PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
+_PACKAGE: Final = Path(__file__).parents[2] / "migrator"
+_OWN: Final = ("stores/dialects/", "database/")
+"""What a dialect says to its own database alone."""
+_IN_LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+?)\]")
+_UNKNOWN: Final = re.compile(r" OUTPUT deleted\.\w+")
+"""What the parser does not know; a statement without it is one, too."""
+_COMPARED: Final = frozenset(
+    {operators.eq, operators.ne, operators.lt, operators.le, operators.gt, operators.ge,
+     operators.in_op, operators.not_in_op}
+)  # fmt: skip
+
+
+class Watch:
+    """Listens to statements while tests run, and looks at them afterwards."""
+
+    def __init__(self, *, compares: bool = True, accepts: bool = False) -> None:
+        """Begin to look.
+
+        Args:
+            compares: Whether a statement that nobody has read is a flaw.
+            accepts: Take new statements for read, and write them down.
+        """
+        self._heard: list[tuple[str, str, ClauseElement, Sequence[Mapping[str, Any]]]] = []
+        self._flaws: list[str] = []
+        self._compares, self._accepts = compares, accepts
+        self._seen: set[tuple[object, ...]] = set()
+        self._read = {kind: read_snapshot(kind) for kind in KINDS}
+
+    def __enter__(self) -> Watch:
+        """Begin."""
+        event.listen(Engine, "before_execute", self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End, and keep what was accepted."""
+        event.remove(Engine, "before_execute", self._look)
+        if self._accepts:
+            for kind, found in self._read.items():
+                for place, statements in read_snapshot(kind).items():
+                    found[place] |= statements
+                write_snapshot(kind, found)
+
+    def _look(
+        self,
+        connection: Connection,
+        element: object,
+        many: Sequence[Mapping[str, Any]],
+        one: Mapping[str, Any],
+        _options: object,
+    ) -> None:
+        place = _place(sys._getframe(1))
+        if place is None or place.startswith(_OWN):
+            return
+        if not isinstance(element, SelectBase | UpdateBase):
+            return
+        # a transaction is open, and the database waits only for a while
+        self._heard.append((connection.dialect.name, place, element, [*many] or [one]))
+
+    def flaws(self) -> list[str]:
+        """Return what is wrong with the statements since the last call."""
+        heard, self._heard, self._flaws = self._heard, [], []
+        for spoken_to, place, element, rows in heard:
+            for kind, donor in DONORS.items():
+                is_alike = donor == spoken_to or place.startswith(_LEDGER_ONLY)
+                if is_alike and (kind, place) not in ELSEWHERE:
+                    self._check(kind, place, element, rows)
+        return self._flaws
+
+    def _check(
+        self, kind: str, place: str, element: ClauseElement, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        if place not in ALSO_NULL:
+            self._flaws += [f"{place}: {flaw}" for flaw in empty_texts(element, rows)]
+        cached = element._generate_cache_key()
+        seen = (kind, place, cached.key if cached else str(element), tuple(rows[0]))
+        if seen in self._seen:
+            return
+        self._seen.add(seen)
+        try:
+            statement = written(kind, element, columns=[*rows[0]])
+        except SQLAlchemyError as exc:
+            self._flaws.append(f"{place} for {kind}: {exc}")
+            return
+        self._flaws += [f"{place} for {kind}: {f}" for f in flaws(kind, element, statement)]
+        if self._accepts:
+            self._read[kind][place].add(statement)
+        elif self._compares and statement not in self._read[kind][place]:
+            self._flaws.append(
+                f"{place}: nobody has read this for {kind} yet; run the test with "
+                f"--snapshot-update, and read what it writes into tests/contract/statements\n"
+                f"{statement}"
+            )
+
+
+def read_snapshot(kind: str) -> defaultdict[str, set[str]]:
+    """Return the statements that were read, by the place that says them."""
+    found = defaultdict[str, set[str]](set)
+    path = SNAPSHOTS / f"{kind}.sql"
+    for block in path.read_text().split(";\n\n") if path.exists() else ():
+        place, _, statement = block.partition("\n")
+        if statement:
+            found[place.removeprefix("-- ")].add(statement)
+    return found
+
+
+def write_snapshot(kind: str, found: Mapping[str, Iterable[str]]) -> None:
+    """Write *found*, in an order that does not depend on that of the tests."""
+    blocks = [
+        f"-- {place}\n{statement};\n\n"
+        for place in sorted(found)
+        for statement in sorted(found[place])
+    ]
+    SNAPSHOTS.mkdir(exist_ok=True)
+    (SNAPSHOTS / f"{kind}.sql").write_text("".join(blocks))
+
+
+def written(kind: str, element: ClauseElement, *, columns: list[str]) -> str:
+    """Return *element* as that database is told it; all legacy tables of tests have one name."""
+    is_change = isinstance(element, Insert | Update)
+    compiled = element.compile(dialect=KINDS[kind], column_keys=columns if is_change else None)
+    text = _IN_LIST.sub(r":\1", str(compiled)).strip()
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
+    text = text.replace(*_LEDGER_NAMES[kind])
+    for table in _tables(element):
+        if table.name.endswith("TimeoutData"):
+            name = KINDS[kind].identifier_preparer.format_table(table)
+            text = text.replace(name, "timeouts")
+    return text
+
+
+def flaws(kind: str, element: ClauseElement, statement: str) -> Iterator[str]:
+    """Yield what the database would refuse of *statement*, as far as it is known here."""
+    parsable = _UNKNOWN.sub("", re.sub(r"(TOP|FIRST) :\w+", r"\1 1", statement))
+    try:
+        trees = sqlglot.parse(parsable, read=_PARSERS[kind])
+    except SqlglotError as exc:
+        yield f"does not parse: {exc}"
+        return
+    for tree in trees:
+        if tree is not None:
+            yield from _of_any(tree)
+            yield from _of_sql_server(tree) if kind == "mssql" else ()
+    if kind == "oracle":
+        yield from _of_oracle(element)
+
+
+def empty_texts(element: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield empty texts where Oracle, which makes NULL of them, would see another meaning."""
+    given = {(name, value) for row in rows for name, value in row.items() if value == ""}
+    bound = [each for each in visitors.iterate(element) if isinstance(each, BindParameter)]
+    if isinstance(element, Insert | Update):
+        set_to: dict[Any, Any] = element._values or {}
+        given |= {
+            (str(getattr(column, "key", column)), _value(each)) for column, each in set_to.items()
+        }
+        bound = [each for each in bound if all(each is not other for other in set_to.values())]
+    given |= {(each.key, each.value) for each in bound if each.value == ""}
+    for name, value in given:
+        if value == "" and not _takes_null(element, name):
+            yield f"an empty text for {name} is NULL on Oracle: {element}"
+
+
+def _value(expression: object) -> object:
+    """Return the empty text if it is that."""
+    is_empty = isinstance(expression, BindParameter) and expression.value == ""
+    return "" if is_empty else None
+
+
+def _takes_null(element: ClauseElement, name: str) -> bool:
+    if not isinstance(element, Insert | Update) or not isinstance(element.table, Table):
+        return False
+    column = element.table.c.get(name)
+    return isinstance(column, Column) and bool(column.nullable)
+
+
+def _of_any(tree: Any) -> Iterator[str]:
+    """Yield what neither takes: there are no booleans among the columns."""
+    for select in tree.find_all(e.Select):
+        for column in select.expressions:
+            if isinstance(column.unalias(), e.Predicate | e.Connector | e.Not):
+                yield f"selects a condition: {column}"
+    for clause in tree.find_all(e.Where, e.Having, e.If):
+        if isinstance(clause.this, e.Literal | e.Placeholder | e.Column | e.Boolean):
+            yield f"takes a value for a condition: {clause}"
+    for boolean in tree.find_all(e.Boolean):
+        yield f"has a boolean: {boolean.parent}"
+
+
+def _of_sql_server(tree: Any) -> Iterator[str]:
+    for each in tree.find_all(e.In):
+        if isinstance(each.this, e.Tuple):
+            yield f"compares pairs: {each}"
+    for aggregate in tree.find_all(e.AggFunc):
+        if aggregate.find(e.Select):
+            yield f"sums up a subquery: {aggregate}"
+    for select in tree.find_all(e.Select):
+        if select.parent and select.args.get("order") and not select.args.get("limit"):
+            yield f"orders a subquery without TOP: {select}"
+
+
+def _of_oracle(element: ClauseElement) -> Iterator[str]:
+    compiled: Any = element.compile(dialect=KINDS["oracle"])
+    for part in visitors.iterate(element):
+        if isinstance(part, BinaryExpression) and part.operator in _COMPARED:
+            clobs = [side for side in (part.left, part.right) if _is_clob(side)]
+            yield from (f"compares a CLOB: {part}" for _ in clobs)
+        if isinstance(part, Select):
+            sorted_by = [*part._group_by_clauses, *part._order_by_clauses]
+            distinct = part.selected_columns if part._distinct else ()
+            if any(_is_clob(column) for column in (*sorted_by, *distinct)):
+                yield f"sorts by a CLOB: {part}"
+    for parameter, name in compiled.bind_names.items():
+        told: Any = parameter.type.dialect_impl(KINDS["oracle"])
+        kept = parameter.type._unwrapped_dialect_impl(KINDS["oracle"])
+        if isinstance(kept, TIMESTAMP) and told.get_dbapi_type(_Names()) != "TIMESTAMP":
+            yield f"loses the fraction of a second: {name}"  # for the driver binds a DATE
+
+
+class _Names:
+    """A driver whose types are their names."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+def _is_clob(part: object) -> bool:
+    """Return whether a column of the ledger is a CLOB there; legacy ones have the donor's types."""
+    if not isinstance(part, ColumnElement):
+        return False
+    of_ledger = [
+        column
+        for column in part.base_columns
+        if str(getattr(getattr(column, "table", None), "name", "")).startswith(PREFIX)
+    ]
+    return any(isinstance(each.type.dialect_impl(KINDS["oracle"]), Text) for each in of_ledger)
+
+
+def _tables(element: ClauseElement) -> set[Table]:
+    return {each for each in visitors.iterate(element) if isinstance(each, Table)}
+
+
+def _place(frame: FrameType | None) -> str | None:
+    """Return which file and function of the program asks; None: a test does, or an inspector."""
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.name == "reflection.py" or (
+            "dialects" in path.parts[-4:] and ".venv" in path.parts
+        ):
+            return None
+        if path.is_relative_to(_PACKAGE):
+            return f"{path.relative_to(_PACKAGE)} {frame.f_code.co_qualname}"
+        if path.is_relative_to(_PACKAGE.parent) and ".venv" not in path.parts:
+            return None
+        frame = frame.f_back
+    return None
