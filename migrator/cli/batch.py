@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from migrator.cli.closing import Closing
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.cli.status import status_document
-from migrator.domain.states import BatchState
+from migrator.domain.states import HALF_DONE, BatchState
 from migrator.domain.timeouts import BatchId
 from migrator.errors import ConfigError, ExitCode
 from migrator.ledger.upkeep import Resolution
+from migrator.ports import Batch
+from migrator.wiring import App
 
 verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")
+_OUTCOMES: Final = ("handed-over", "claimed", "written-off")
 
 
 @verbs.command(
@@ -29,22 +33,45 @@ Examples:
 Exit codes: 0 there is none; 6 there are doubtful batches.""",
 )
 def list_batches(context: typer.Context, as_json: Json = False) -> None:
-    """List doubtful batches, oldest first."""
+    """List doubtful batches, oldest first, and those that are half claimed or half put back.
+
+    A half-done batch is finished by its lane's owner; one that stays has a store that does not
+    answer, or is gone.
+    """
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
         app.ledger_facts.verify()
         progress = app.books.progress()
+        half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
     if session.wants_json:
-        write_json("batches", {"doubtful": status_document(progress)["doubtful"]})
-    else:
-        write_table(
-            ("batch", "endpoint", "lane", "mode", "attempt", "rows", "since"),
-            (
-                (str(d.batch), d.endpoint, d.lane, d.mode, d.attempt, d.size, d.since)
-                for d in progress.doubtful
-            ),
+        listed = [_half_done(each) for each in half_done]
+        write_json(
+            "batches",
+            {"doubtful": status_document(progress)["doubtful"], "half_done": listed},
         )
+    else:
+        columns = ("batch", "state", "endpoint", "lane", "mode", "attempt", "rows", "since")
+        doubtful = [
+            (str(d.batch), "doubtful", d.endpoint, d.lane, d.mode, d.attempt, d.size, d.since)
+            for d in progress.doubtful
+        ]
+        others = [
+            (str(b.id), b.state, b.endpoint, b.lane, b.mode, b.attempt, b.size, "")
+            for b in half_done
+        ]
+        write_table(columns, [*doubtful, *others])
     raise typer.Exit(ExitCode.DOUBTFUL if progress.doubtful else ExitCode.DONE)
+
+
+def _half_done(batch: Batch) -> dict[str, object]:
+    return {
+        "batch": batch.id,
+        "state": batch.state,
+        "endpoint": batch.endpoint,
+        "source": batch.source,
+        "lane": batch.lane,
+        "rows": batch.size,
+    }
 
 
 @verbs.command(
@@ -52,6 +79,7 @@ def list_batches(context: typer.Context, as_json: Json = False) -> None:
 Examples:
   migrator batch resolve 42 --as handed-over --yes
   migrator batch resolve 42 --as claimed --yes
+  migrator batch resolve 43 --as written-off --dry-run
 
 \b
 How to find out: look for app-id migrator/<ledger>/<batch>.<attempt>.… on the broker."""
@@ -63,10 +91,21 @@ def resolve(
         str,
         typer.Option(
             "--as",
-            metavar="handed-over|claimed",
-            help="handed-over: all of it reached the delays; claimed: none did, do it again.",
+            metavar="handed-over|claimed|written-off",
+            help="handed-over: all of it reached the delays; claimed: none did, do it again;"
+            " written-off: it went with its store.",
         ),
     ],
+    store_is_gone: Annotated[
+        bool,
+        typer.Option(
+            "--store-is-gone",
+            help="Of a half-done batch: its store does not answer, and never will again.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
+    ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -74,19 +113,35 @@ def resolve(
 
     If it is said to be `claimed` and was handed over, its timeouts come twice (with the same
     message ids); if it is said to be `handed-over` and was not, they never come.
+
+    Or close a half-done batch (claiming, releasing) whose table, database or account is gone.
+    `claimed` hands its timeouts over, and one that a timeout manager had sent comes twice;
+    `written-off` never sends them. While the store answers, this is refused: it can tell.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
-    resolution = _resolution(outcome)
-    confirmed(yes=yes, what=f"batch {batch} would be recorded as {outcome}")
+    if outcome not in _OUTCOMES:
+        raise ConfigError(f"--as {outcome!r} must be handed-over, claimed or written-off")
     with opened(loaded) as app:
         app.ledger_facts.verify()
-        app.upkeep.resolve(BatchId(batch), resolution)
-        app.runs.record("batch_resolved", detail={"as": outcome}, batch=BatchId(batch))
+        found = app.batches.find(BatchId(batch))
+        if found is not None and found.state in HALF_DONE:
+            closing = Closing(app, found, store_is_gone=store_is_gone)
+            told = closing.close(outcome, yes=yes, is_dry_run=dry_run)
+        else:
+            told = _resolved(app, batch, outcome, yes=yes and not dry_run)
     if session.wants_json:
-        write_json("batch-resolve", {"batch": batch, "as": outcome})
-    else:
+        write_json("batch-resolve", told)
+    elif not dry_run:
         say(f"batch {batch} is {outcome} now")
+
+
+def _resolved(app: App, batch: int, outcome: str, *, yes: bool) -> dict[str, object]:
+    resolution = _resolution(outcome)
+    confirmed(yes=yes, what=f"batch {batch} would be recorded as {outcome}")
+    app.upkeep.resolve(BatchId(batch), resolution)
+    app.runs.record("batch_resolved", detail={"as": outcome}, batch=BatchId(batch))
+    return {"batch": batch, "as": outcome}
 
 
 def _resolution(outcome: str) -> Resolution:
@@ -94,4 +149,7 @@ def _resolution(outcome: str) -> Resolution:
         return BatchState.HANDED_OVER
     if outcome == "claimed":
         return BatchState.CLAIMED
-    raise ConfigError(f"--as {outcome!r} must be handed-over or claimed")
+    raise ConfigError(
+        "only a half-done batch of a store that is gone can be written off; a doubtful one is "
+        "handed-over or claimed"
+    )

@@ -237,5 +237,12 @@ def _warnings(found: EndpointPreview) -> Iterator[str]:
             f"{count} rows have a due column {hours:+g} h from their own header: "
             "was local time written where UTC belongs? The column counts"
         )
-    if found.without_due_time:
-        yield f"{found.without_due_time} rows have no due time that a timeout manager would reach"
+    for why, entry in sorted(found.unclaimable.items()):
+        yield f"{entry.count} rows are never claimed, {why}; such as {', '.join(entry.examples)}"
+    if without := found.without_due_time - sum(e.count for e in found.unclaimable.values()):
+        yield f"{without} rows have no due time that a timeout manager would reach"
+    if found.unmeasured:
+        yield (
+            f"of {found.unmeasured} rows nobody knows how large their bodies are: they are not in "
+            "the sum, and one that is too large for the broker will go to quarantine"
+        )

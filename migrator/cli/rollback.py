@@ -216,6 +216,7 @@ def _document(report: _Report) -> dict[str, object]:
         "batches": list(released.batches),
         "quarantined": released.quarantined,
         "untouched": list(released.untouched),
+        "stuck": list(released.stuck),
         "doubtful": report.doubtful,
         "busy": [{"lane": lane, "owner": owner} for lane, owner in released.busy],
         "handed_over": None if report.way is None else report.way.document,
@@ -234,6 +235,12 @@ def _show(report: _Report) -> None:
     if released.dispatching:
         listed = ", ".join(map(str, released.dispatching))
         say(f"of these, {listed} want a dispatcher: leave the endpoint's mode as it was until then")
+    if released.stuck:
+        listed = ", ".join(map(str, released.stuck))
+        say(
+            f"batches {listed} stay, as their store is gone: those that are half-done want "
+            "`migrator batch resolve`, and `migrator run` hands over the others"
+        )
     if report.doubtful:
         listed = ", ".join(map(str, report.doubtful))
         say(f"batches {listed} are doubtful; `migrator batch resolve` decides about them first")

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -29,7 +30,7 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.cli.status import lane_name, write_endpoints
-from migrator.config import Settings
+from migrator.config import Loaded
 from migrator.daemon.launch import run as launch
 from migrator.daemon.occasions import Fire, hooked, tell_exit
 from migrator.daemon.recheck import Checks
@@ -108,22 +109,18 @@ def run(
             rename=rename,
         ),
     ]
-    loaded = session.load(*options)
-    with opened(loaded) as app:
+
+    def load() -> Loaded:
+        return session.load(*options)
+
+    with opened(load()) as app:
+        chosen = partial(named_endpoints, app, endpoint, all_endpoints=all_endpoints)
         if dry_run:
-            names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
-            found = preview_verb.taken(app, names)
+            found = preview_verb.taken(app, chosen())
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
         with hooked(app.settings.hooks) as hooks:
-            names = named_endpoints(app, endpoint, all_endpoints=all_endpoints)
-            code = _migrate(
-                app,
-                names,
-                once=once,
-                load=lambda: session.load(*options).settings,
-                fire=hooks.fire,
-            )
+            code = _migrate(app, chosen(), once=once, load=load, fire=hooks.fire)
             if once:
                 _summarise(app, code, session)
             tell_exit(hooks.fire, code)
@@ -131,7 +128,7 @@ def run(
 
 
 def _migrate(
-    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Settings], fire: Fire
+    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Loaded], fire: Fire
 ) -> ExitCode:
     endpoints = chosen_endpoints(app.store, names)
     app.ledger_facts.verify()
@@ -144,7 +141,7 @@ def _migrate(
             once=once,
             watch=watch,
             describe=lambda: _progress_line(app),
-            load=load,
+            load=lambda: load().settings,
             fire=fire,
             checks=_checks(app, names),
         )

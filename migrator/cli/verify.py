@@ -107,11 +107,7 @@ def verify(
         rate=rate,
     )
     with opened(loaded) as app:
-        app.ledger_facts.verify()
-        _demand_known(app, plan)
-        with looking_through(app) if scan else nullcontext():
-            found, digest = _verified(app, plan, evidence)
-        app.runs.record("verified", detail=_summary(found), batch=None)
+        found, digest = _looked(app, plan, evidence)
         about = about_of(app, context.params)
     if form == "table" and output is None:
         show(found)
@@ -128,6 +124,16 @@ def exit_code(found: Verification) -> ExitCode:
         return ExitCode.DOUBTFUL
     quarantined = sum(each.count(RowState.QUARANTINED) for each in found.endpoints)
     return ExitCode.QUARANTINED if quarantined else ExitCode.DONE
+
+
+def _looked(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
+    """Verify, alone if all levels are looked through, and write into the audit trail what came."""
+    app.ledger_facts.verify()
+    _demand_known(app, plan)
+    with looking_through(app) if plan.is_scan else nullcontext():
+        found, digest = _verified(app, plan, evidence)
+    app.runs.record("verified", detail=_summary(found), batch=None)
+    return found, digest
 
 
 def _demand_known(app: App, plan: VerifyPlan) -> None:

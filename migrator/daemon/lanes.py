@@ -161,12 +161,17 @@ class LaneThread(WorkerThread):
     def _one_session(self, held: HeldLease) -> bool:
         opened = self._opened = self._open(held)
         try:
-            opened.session.recover()
+            self._recover(held, opened.session)
             return self._turns(held, opened.session)
         finally:
             self._opened = None
             self.is_resting = False
             opened.close()
+
+    def _recover(self, held: HeldLease, session: LaneSession) -> None:
+        session.recover()
+        if session.stuck is not None:
+            self._stop.stuck[held.lease.lane] = session.stuck
 
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
         while not self._stop.at_once.is_set():
@@ -203,7 +208,7 @@ class LaneThread(WorkerThread):
         if not self._once:
             return False
         busy = set(self._leases.lanes_with_work(self._sources))
-        others = busy - self._keeper.lanes() - self._stop.doubtful
+        others = busy - self._keeper.lanes() - self._not_ours_to_finish
         if others:
             _log.info(
                 "waiting for batches in lanes of other owners",
@@ -276,7 +281,13 @@ class LaneThread(WorkerThread):
 
     def _orphans(self) -> list[Lane]:
         evict_dead(self._leases, self._is_surely_dead)
-        return [lane for lane in self._leases.orphaned_lanes() if lane not in self._stop.doubtful]
+        left = self._not_ours_to_finish
+        return [lane for lane in self._leases.orphaned_lanes() if lane not in left]
+
+    @property
+    def _not_ours_to_finish(self) -> set[Lane]:
+        """Lanes in which only a person can go on."""
+        return self._stop.doubtful | self._stop.stuck.keys()
 
     def _adopt_orphans(self) -> bool:
         """Finish what dead owners left in their lanes; return whether there was any.
@@ -312,7 +323,7 @@ class LaneThread(WorkerThread):
     def _finish(self, held: HeldLease) -> None:
         opened = self._open(held)
         try:
-            opened.session.recover()
+            self._recover(held, opened.session)
             while opened.session.turn(may_claim=False) and not self._stop.at_once.is_set():
                 self.beat()
                 held.check()

@@ -117,6 +117,7 @@ class Service:
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
+        failures += self._stop.stuck.values() if self._once else []
         if failures:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():

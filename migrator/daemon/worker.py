@@ -25,6 +25,9 @@ class Stop:
     doubtful: set[Lane] = field(default_factory=set)
     """Lanes in which nobody can tell what is where, or that cannot be finished; they stay ours,
     and untouched, until the process ends."""
+    stuck: dict[Lane, MigratorError] = field(default_factory=dict)
+    """Lanes with a half-done batch that waits for a person, and why; the rest of them goes on, but
+    those of dead owners are not looked into again."""
     reason: MigratorError | None = None
     """Why everything is to end although nobody asked; None: somebody did."""
 

@@ -34,7 +34,7 @@ _TOLERANCE: Final = timedelta(seconds=1)
 
 @dataclass(slots=True, kw_only=True)
 class Quarantinable:
-    """Rows that would go to quarantine for one reason."""
+    """Rows that would go to quarantine, or stay, for one reason."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -79,6 +79,11 @@ class EndpointPreview:
     """Bodies and headers of what would be handed over."""
     entry_levels: Mapping[int, int]
     """Messages by the level they would enter; those due at once enter none."""
+    unclaimable: Mapping[str, Quarantinable] = field(default_factory=dict)
+    """Of ``without_due_time``, those of which the store tells why, by that."""
+    unmeasured: int = 0
+    """Rows that would be handed over, and of which nobody knows how large their bodies are: they
+    are not in ``bytes``, and may be too large for the broker."""
 
     @property
     def quarantined(self) -> int:
@@ -169,5 +174,10 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
             for offset, count in sorted(endpoint.zone_offsets.items())
         },
         "bytes": endpoint.bytes,
+        "unmeasured": endpoint.unmeasured,
+        "unclaimable": [
+            {"reason": why, "count": found.count, "examples": list(found.examples)}
+            for why, found in sorted(endpoint.unclaimable.items())
+        ],
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
     }

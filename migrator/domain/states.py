@@ -68,6 +68,7 @@ class Event(StrEnum):
     BEGIN_RELEASE = "begin_release"
     RELEASE = "release"
     RECALL = "recall"
+    WRITE_OFF = "write_off"
 
 
 _S, _E = BatchState, Event
@@ -101,6 +102,11 @@ NEXT: Final[Mapping[tuple[BatchState, Event], BatchState]] = {
     (_S.DOUBTFUL, _E.ABANDON): _S.CLAIMED,
     # late, but positive: what nobody could tell has come back whole
     (_S.DOUBTFUL, _E.ALL_REDELIVERED): _S.CLAIMED,
+    # an operator, of a store that is gone and can be asked no more (`migrator batch resolve`):
+    # ours after all, or none of ours; half claimed and ours is ALL_TAKEN, as if it had answered
+    (_S.RELEASING, _E.ABANDON): _S.CLAIMED,
+    (_S.CLAIMING, _E.WRITE_OFF): _S.RELEASED,
+    (_S.RELEASING, _E.WRITE_OFF): _S.RELEASED,
 }
 
 RAISES_ATTEMPT: Final = frozenset(
@@ -111,6 +117,7 @@ RAISES_ATTEMPT: Final = frozenset(
         Event.ALL_REDELIVERED,
         Event.BEGIN_RELEASE,
         Event.RELEASE,
+        Event.WRITE_OFF,
     }
 )
 """Events that raise the attempt: what an older attempt left in a staging queue is waste at once."""

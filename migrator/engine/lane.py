@@ -20,7 +20,7 @@ from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
 from migrator.engine.handover.staged import StagedHandOver
-from migrator.errors import MessageTooLarge
+from migrator.errors import MessageTooLarge, SourceGone
 from migrator.ports import (
     Background,
     Batch,
@@ -102,13 +102,15 @@ class LaneSession:
         self._begun_s: dict[BatchId, float] = {}
         self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
+        self.stuck: SourceGone | None = None
+        """Why a half-done batch of this lane waits for a person, once ``recover`` met one."""
 
     def recover(self) -> None:
         """Finish or take back everything an earlier owner of the lane left open.
 
         Commits without a known outcome come first: nothing else may be nacked before. What is
         half-done comes last: it needs the document store, and what is claimed need not wait for
-        that.
+        that. What came from a store that is gone stays as it is, and stops nothing else.
         """
         opened = self._parts.batches.open_batches(self._lease)
         for batch in opened:
@@ -274,7 +276,20 @@ class LaneSession:
 
     def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"
-        resumed = self._parts.claimer.resume(batch, self._lease)
+        try:
+            resumed = self._parts.claimer.resume(batch, self._lease)
+        except SourceGone as exc:
+            self.stuck = exc
+            _log.error(
+                "a half-done batch waits for a person: its store is gone; `migrator batch resolve`",
+                extra={
+                    "action": "claim_stuck",
+                    "batch": batch.id,
+                    "state": str(batch.state),
+                    "error": str(exc),
+                },
+            )
+            return None
         _log.info(
             "a half-done claim or release is finished",
             extra={

@@ -71,6 +71,7 @@ class _Tally:
         self._due: Counter[str] = Counter()
         self._zones: Counter[timedelta] = Counter()
         self._levels: Counter[int] = Counter()
+        self._unclaimable: defaultdict[str, Quarantinable] = defaultdict(Quarantinable)
 
     @property
     def stored(self) -> int:
@@ -82,6 +83,8 @@ class _Tally:
         self._rows["stored"] += 1
         if row.due_at is not None:
             self._count_due(row.due_at, row.headers_text)
+        if row.why_unclaimable is not None:
+            _count_one(self._unclaimable[row.why_unclaimable], row.id)
         kind = self._kind(row)
         self._rows[kind] += 1
         if kind == "to_migrate" and row.due_at is not None:
@@ -111,7 +114,8 @@ class _Tally:
             self._count_quarantine(found)
             return
         self._destinations[found.destination] += 1
-        self._bytes += row.body_bytes + len(row.headers_text or "")
+        self._rows["unmeasured"] += row.body_bytes is None
+        self._bytes += (row.body_bytes or 0) + len(row.headers_text or "")
         delay = delay_s(found.due_at, now=self._now)
         if delay:
             self._levels[entry_level(delay)] += 1
@@ -127,7 +131,7 @@ class _Tally:
         )
         found = convert(timeout, rules=self._rules, now=self._now)
         limit = self._rules.body_max_bytes
-        if isinstance(found, Quarantine) or row.body_bytes <= limit:
+        if isinstance(found, Quarantine) or (row.body_bytes or 0) <= limit:
             return found
         return Quarantine(
             row_index=0,
@@ -138,10 +142,8 @@ class _Tally:
 
     def _count_quarantine(self, found: Quarantine) -> None:
         entry = self._quarantine[found.reason]
-        entry.count += 1
         entry.detail = entry.detail or found.detail
-        if len(entry.examples) < _EXAMPLES:
-            entry.examples.append(found.timeout_id)
+        _count_one(entry, found.timeout_id)
 
     def preview(self, endpoint: StoreEndpoint, *, is_complete: bool) -> EndpointPreview:
         """Return the sums."""
@@ -162,7 +164,15 @@ class _Tally:
             zone_offsets=dict(self._zones),
             bytes=self._bytes,
             entry_levels=dict(self._levels),
+            unclaimable=dict(self._unclaimable),
+            unmeasured=self._rows["unmeasured"],
         )
+
+
+def _count_one(entry: Quarantinable, timeout: str) -> None:
+    entry.count += 1
+    if len(entry.examples) < _EXAMPLES:
+        entry.examples.append(timeout)
 
 
 def chosen_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoint]:

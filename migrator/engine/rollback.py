@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, Lane, RunId
+from migrator.errors import SourceGone
 from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
 
 RELEASABLE: Final = frozenset(
@@ -52,6 +53,8 @@ class RolledBack:
     """Those of *untouched* that only a dispatcher settles."""
     busy: Sequence[tuple[Lane, str]]
     """Lanes that somebody works on, with their owners; stop those first."""
+    stuck: Sequence[BatchId] = ()
+    """Batches whose store is gone: of each source one was tried, and the others left alone."""
 
 
 def dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
@@ -97,13 +100,21 @@ class Rollback:
         """
         busy = self._leases.holders()
         rows, done = 0, []
-        untouched: list[Batch] = []
+        untouched, stuck, gone = list[Batch](), list[BatchId](), set[str]()
         for batch, lease in self._batches_in(scope):
             if batch.state not in RELEASABLE:
                 untouched.append(batch)
                 continue
-            rows += self._release(batch, lease)
-            done.append(batch.id)
+            if batch.source in gone:  # what is claimed can be handed over, as long as it stays so
+                stuck.append(batch.id)
+                continue
+            try:
+                rows += self._release(batch, lease)
+            except SourceGone:
+                gone.add(batch.source)
+                stuck.append(batch.id)
+            else:
+                done.append(batch.id)
         return RolledBack(
             rows=rows,
             batches=done,
@@ -111,6 +122,7 @@ class Rollback:
             untouched=[batch.id for batch in untouched],
             dispatching=dispatching(untouched),
             busy=busy,
+            stuck=stuck,
         )
 
     def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:

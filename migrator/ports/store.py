@@ -64,9 +64,12 @@ class SurveyedRow:
     due_at: datetime | None
     """None: no due time, or one no timeout manager would ever reach; the row stays where it is."""
     headers_text: str | None
-    body_bytes: int
+    body_bytes: int | None
+    """None: the store does not tell."""
     is_in_ledger: bool
     """The ledger already has this id of this source in an open state: it will not be claimed."""
+    why_unclaimable: str | None = None
+    """Why no claim ever takes it, where the store tells more than that it has no due time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

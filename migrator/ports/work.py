@@ -90,6 +90,8 @@ class Batch:
     size: int
     """Rows claimed, quarantined ones included."""
     body_bytes: int
+    ledger_id: str | None = None
+    """By which the evidence of a document store is found; None: by the ledger's present id."""
 
     @property
     def current_pass(self) -> Pass:

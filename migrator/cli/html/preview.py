@@ -192,10 +192,21 @@ def _warnings(endpoint: Mapping[str, Any]) -> Iterator[str]:
             f"{grouped(count)}. Was local time written where UTC belongs? The stored due time "
             "counts."
         )
-    if endpoint["without_due_time"]:
+    told = endpoint.get("unclaimable", [])
+    for each in told:
+        yield (
+            f"rows that are never claimed, {each['reason']}: {grouped(each['count'])}, such as "
+            f"{', '.join(each['examples'])}. They stay where they are."
+        )
+    if without := endpoint["without_due_time"] - sum(each["count"] for each in told):
         yield (
             "rows without a due time that a timeout manager would ever reach: "
-            f"{grouped(endpoint['without_due_time'])}. They stay where they are."
+            f"{grouped(without)}. They stay where they are."
+        )
+    if endpoint.get("unmeasured"):
+        yield (
+            "rows of which nobody knows how large their bodies are: "
+            f"{grouped(endpoint['unmeasured'])}. They are not in the sum of bytes."
         )
 
 

@@ -74,6 +74,7 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
         "batches": [1],
         "quarantined": 3,
         "untouched": [],
+        "stuck": [],
         "doubtful": [],
         "busy": [],
         "handed_over": {

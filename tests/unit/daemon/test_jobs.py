@@ -46,10 +46,16 @@ def test_each_job_runs_at_its_own_times(lines: Lines, wait_for: WaitFor) -> None
     assert not lines("job_failed")
 
 
-def test_no_jobs_are_fine() -> None:
-    """There is just nothing to do."""
-    with scheduled([]):
-        pass
+def test_no_jobs_are_fine(lines: Lines, wait_for: WaitFor) -> None:
+    """There is just nothing to do, nothing to tell, and nothing goes on afterwards."""
+    before = set(threading.enumerate())  # threads of other tests may end meanwhile
+    with scheduled([], tally := Tally()):
+        started = set(threading.enumerate()) - before
+        assert started
+        assert list(tally.views()) == []
+    wait_for(lambda: started.isdisjoint(threading.enumerate()))
+    assert not lines("job_missed")
+    assert not lines("job_failed")
 
 
 def test_a_job_that_fails_is_told_and_tried_again(lines: Lines, wait_for: WaitFor) -> None:

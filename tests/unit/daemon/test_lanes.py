@@ -18,6 +18,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName, Lane
+from migrator.errors import MigratorError, SourceGone
 from migrator.ports import Lease, StoreEndpoint
 
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -67,10 +68,21 @@ class Lanes:
         return []
 
 
+class Orphaned(Lanes):
+    """Once a lane is taken, lane 7 has a batch that is left open, whoever takes that as well."""
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        return [Lane(7)] if self.held and 7 not in self.held else []
+
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        return [Lane(7)]
+
+
 class Opened:
     """A lane's session, and a link that is none: each turn that may claim does a batch."""
 
     blocked_reason: str | None = None
+    stuck: MigratorError | None = None
 
     def __init__(self, left: list[int], claimed: list[float]) -> None:
         self.session: Any = self
@@ -104,8 +116,12 @@ class Opened:
 class Bench:
     """A crew of lanes that work on one heap of batches."""
 
-    def __init__(self, *, batches: int, once: bool = False) -> None:
-        self.stop, self.gate, self.lanes = Stop(), Gate(), Lanes()
+    def __init__(
+        self, *, batches: int, once: bool = False, stuck: MigratorError | None = None
+    ) -> None:
+        self.stop, self.gate = Stop(), Gate()
+        self.lanes = Lanes() if stuck is None else Orphaned()
+        self.opened, self._stuck = list[Lane](), stuck
         self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
         self._once = once
         keeper = LeaseKeeper(self.lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
@@ -117,7 +133,10 @@ class Bench:
 
         def open_lane(held: HeldLease) -> Any:
             assert held.lease.owner == "me"
-            return Opened(self.left, self.claimed)
+            self.opened.append(held.lease.lane)
+            opened = Opened(self.left, self.claimed)
+            opened.stuck = self._stuck if held.lease.lane == 7 else None
+            return opened
 
         return LaneThread(
             name,
@@ -184,6 +203,19 @@ def test_once_is_not_done_while_anything_of_ours_is_held(
     bench.gate.lift(Signal.PAUSED, endpoint)
     bench.crew.wake()
     wait_for(lambda: bench.crew.has_ended(0.01))
+
+
+def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """All else is done, and that it is not all is known at the end."""
+    stuck = SourceGone("there is no such table")
+    bench = make(batches=3, once=True, stuck=stuck)
+    bench.crew.start()
+    wait_for(lambda: bench.crew.has_ended(0.01))
+    assert bench.left == []
+    assert bench.opened.count(Lane(7)) == 1
+    assert bench.stop.stuck == {Lane(7): stuck}
 
 
 def test_lanes_join_and_leave_while_others_go_on(

@@ -21,7 +21,7 @@ from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Pace
-from migrator.errors import HandOverDoubtful, StoreUnavailable, TargetUnavailable
+from migrator.errors import HandOverDoubtful, SourceGone, StoreUnavailable, TargetUnavailable
 from migrator.ports import Batch, Lease, Unreachable
 from tests.unit.engine.memory import (
     ENDPOINT,
@@ -191,7 +191,7 @@ def test_a_kill_at_each_step_is_recovered_by_a_plain_restart(
     assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
 
 
-@pytest.mark.parametrize("answer", ["", "gone", "claimed"])
+@pytest.mark.parametrize("answer", ["", "gone", "claimed", "no such table"])
 def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
     monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
@@ -209,13 +209,17 @@ def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
         assert state in (BatchState.COMMITTING, BatchState.HANDED_OVER)
         if not answer:
             raise StoreUnavailable("no answer")
+        if answer == "no such table":
+            raise SourceGone(answer)
         world.ledger.batches[half.id] = half
         return half if answer == "claimed" else None
 
     monkeypatch.setattr(world.ledger, "resume", resume)
     with contextlib.nullcontext() if answer else pytest.raises(StoreUnavailable):
         session.recover()
-    left = {"": BatchState.CLAIMING, "gone": BatchState.CLAIMED}.get(answer)
+    assert (session.stuck is not None) == (answer == "no such table")
+    waiting = dict.fromkeys(["", "no such table"], BatchState.CLAIMING)
+    left = (waiting | {"gone": BatchState.CLAIMED}).get(answer)
     if left is None:
         assert world.ledger.batches[half.id].state is not BatchState.CLAIMED
     else:

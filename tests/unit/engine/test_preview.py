@@ -72,8 +72,9 @@ def row(
     destination: str | None = "Sales",
     headers: Mapping[str, str | None] | None = None,
     headers_text: str | None = None,
-    body_bytes: int = 100,
+    body_bytes: int | None = 100,
     is_in_ledger: bool = False,
+    why_unclaimable: str | None = None,
 ) -> SurveyedRow:
     """Return a row that is due in *due_in* from NOW; None: it has no due time."""
     return SurveyedRow(
@@ -83,6 +84,7 @@ def row(
         headers_text=json.dumps(headers or {}) if headers_text is None else headers_text,
         body_bytes=body_bytes,
         is_in_ledger=is_in_ledger,
+        why_unclaimable=why_unclaimable,
     )
 
 
@@ -256,3 +258,19 @@ def test_an_unknown_endpoint_is_refused() -> None:
     """With the names there are."""
     with pytest.raises(UnknownEndpoint, match="Billing, Sales"):
         chosen_endpoints(Rows(), ["Sales", "Nobody"])
+
+
+def test_what_is_never_claimed_is_told_with_the_reason() -> None:
+    """It has no due time, and is counted as that; a few ids show which."""
+    rows = [row(None, id=f"id-{n}", why_unclaimable="odd") for n in range(5)]
+    found = surveyed(*rows, row(None), row(timedelta(hours=1)))
+    assert (found.without_due_time, found.to_migrate) == (6, 1)
+    assert found.unclaimable["odd"].count == 5
+    assert found.unclaimable["odd"].examples == ["id-0", "id-1", "id-2"]
+
+
+def test_bodies_that_nobody_measured_are_counted() -> None:
+    """They are in no sum, and not taken for empty."""
+    hour = timedelta(hours=1)
+    found = surveyed(row(hour), row(hour, body_bytes=None), row(None, body_bytes=None))
+    assert (found.unmeasured, found.bytes) == (1, 100 + 2 * len("{}"))

@@ -20,7 +20,7 @@ from migrator.domain.timeouts import (
     StoredTimeout,
 )
 from migrator.engine.rollback import Rollback, RollbackScope, RolledBack
-from migrator.errors import LeaseLost
+from migrator.errors import LeaseLost, SourceGone
 from migrator.ports import Batch, Claim, ClaimRequest, Lease, StoreEndpoint
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
@@ -54,6 +54,7 @@ class Ledger:
         self.taken: set[Lane] = set()
         self.released: list[BatchId] = []
         self.others_had_all: set[BatchId] = set()
+        self.gone: set[BatchId] = set()
         self.quarantine_asked: list[StoreEndpoint | None] = []
         self.held: set[Lane] = set()
 
@@ -134,6 +135,9 @@ class Ledger:
     def release(self, batch: Batch, lease: Lease) -> int:
         """Release a claimed batch under a lease that is held."""
         assert lease.lane in self.held
+        if batch.id in self.gone:  # it is recorded first, and then the store is asked
+            self.batches[batch.id] = replace(batch, state=BatchState.RELEASING)
+            raise SourceGone("there is no such table")
         self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.RELEASE))
         self.released.append(batch.id)
         return batch.size
@@ -141,6 +145,8 @@ class Ledger:
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish a claim, of which others may have had all."""
         assert lease.lane in self.held
+        if batch.id in self.gone:
+            raise SourceGone("there is no such table")
         if batch.id in self.others_had_all:
             del self.batches[batch.id]
             return None
@@ -202,6 +208,28 @@ def test_what_is_half_done_with_a_document_store_is_finished_and_goes_back() -> 
     done = rolled_back(ledger)
     assert (done.rows, list(done.batches), list(done.untouched)) == (20, [1, 2, 3], [])
     assert ledger.states() == {1: BatchState.RELEASED, 2: BatchState.RELEASED}
+
+
+def test_what_came_from_a_store_that_is_gone_stops_nothing_else() -> None:
+    """Only a person can go on with it; the batch behind it goes back."""
+    ledger = Ledger(batch(1, BatchState.CLAIMING), batch(2, BatchState.CLAIMED, source="There"))
+    ledger.gone.add(BatchId(1))
+    done = rolled_back(ledger)
+    assert (list(done.batches), list(done.stuck), list(done.untouched)) == ([2], [1], [])
+    assert ledger.states()[1] is BatchState.CLAIMING
+
+
+def test_of_a_store_that_is_gone_one_batch_is_tried() -> None:
+    """It is half-done from then on; the others are as they were, and can still be handed over."""
+    ledger = Ledger(*(batch(number, BatchState.CLAIMED) for number in (1, 2, 3)))
+    ledger.gone |= {BatchId(number) for number in (1, 2, 3)}
+    done = rolled_back(ledger)
+    assert (list(done.batches), list(done.stuck)) == ([], [1, 2, 3])
+    assert ledger.states() == {
+        1: BatchState.RELEASING,
+        2: BatchState.CLAIMED,
+        3: BatchState.CLAIMED,
+    }
 
 
 def test_lanes_of_the_living_are_left_alone() -> None:
