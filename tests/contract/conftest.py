@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,25 @@ from typing import Any, Final
 import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, Table, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from dev.servers import MariadbServer, PostgresServer
+from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServer
 from migrator.database.engine import open_engine, writing
 from migrator.ledger import migrations
 from migrator.ledger.identity import enter_identity
-from migrator.ledger.names import DEFAULT_SCHEMA, names_for
+from migrator.ledger.names import DEFAULT_SCHEMA, PREFIX, names_for
 from migrator.ledger.tables import build_tables
+from tests.contract.any_site import AnySite
+from tests.contract.azure_site import AzureSite
 from tests.contract.nhibernate_site import NHibernateSite
+from tests.contract.raven_site import Raven4Site, Raven35Site, Raven41Site
+from tests.contract.rules import Run
 from tests.contract.site import Site
+from tests.support.azure import LegacyAccount
+from tests.support.elsewhere import Watch
+from tests.support.ravendb import DATABASE, StrictRaven
+from tests.support.ravendb_client import LegacyDatabase
 
 
 def _build_ledger(url: str) -> None:
@@ -97,34 +105,70 @@ def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
     engine.dispose()
 
 
+ON_REQUEST: Final = {
+    name: url
+    for name, url in {
+        "mysql": os.environ.get("MIGRATOR_MYSQL_URL", ""),
+        "mssql": os.environ.get("MSSQL_URL", ""),
+        "oracle": os.environ.get("ORACLE_URL", ""),
+        "postgresql-by-url": os.environ.get("POSTGRESQL_URL", ""),
+    }.items()
+    if url
+}
+"""Databases that somebody named, by how their tests are called."""
+KINDS = ["postgresql", "mariadb", "sqlite", *ON_REQUEST]
+DOCUMENT_SITES: Final[dict[str, type[AnySite]]] = {
+    "azurite": AzureSite,
+    "ravendb-3.5": Raven35Site,
+    "ravendb-4": Raven4Site,
+    "ravendb-4.1": Raven41Site,
+}
+"""Stores that have the ledger in a database of its own, here in SQLite.
+
+The strict server of 4 and later is for --full: a real 4.1 is asked the same."""
+
+
 @pytest.fixture(scope="session")
-def mysql_engine() -> Iterator[Engine]:
-    """A database of a MySQL server that somebody named; everything in it goes."""
-    engine = open_engine(MYSQL_URL)
-    if "test" not in str(engine.url.database):
-        pytest.fail("tests empty the database of MIGRATOR_MYSQL_URL: its name must say test")
-    migrations.upgrade(engine, build_tables(names_for(engine)))
-    yield engine
-    engine.dispose()
-
-
-MYSQL_URL = os.environ.get("MIGRATOR_MYSQL_URL", "")
-KINDS = ["postgresql", "mariadb", "sqlite", *(["mysql"] if MYSQL_URL else [])]
+def requested_engines() -> Iterator[Mapping[str, Engine]]:
+    """The databases that somebody named, each with a ledger; everything in them goes."""
+    engines = {name: open_engine(url) for name, url in ON_REQUEST.items()}
+    for name, engine in engines.items():
+        # a schema of Oracle is a user
+        owner = engine.url.username if name == "oracle" else engine.url.database
+        if "test" not in str(owner).casefold():
+            pytest.fail(f"tests empty the database of {name}: its name (or user) must say test")
+        migrations.upgrade(engine, build_tables(names_for(engine)))
+    yield engines
+    for engine in engines.values():
+        _empty(engine)
+        engine.dispose()
 
 
 _ON_MARIADB: Final = {"test_claims.py", "test_store.py", "test_ledger.py"}
 """Files that run on MariaDB as a whole, in the short form, too."""
 
 
-@pytest.fixture(params=KINDS)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a database of each kind, with a ledger."""
-    if request.param == "sqlite":
+_NOT_ON_SQLITE: Final = {
+    "test_decommission.py",
+    "test_dispatch_claims.py",
+    "test_dispatching.py",
+    "test_intake.py",
+    "test_operators.py",
+}
+"""Files that run on SQLite with --full only; nobody has a timeout manager there."""
+
+
+@pytest.fixture
+def database_url(
+    request: pytest.FixtureRequest, tmp_path: Path, database_kind: str
+) -> Iterator[str]:
+    """The address of a database of a kind, with a ledger."""
+    if database_kind == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
         yield f"sqlite:///{tmp_path}/legacy.db"
         return
-    if request.param in {"mariadb", "mysql"}:
-        engine: Engine = request.getfixturevalue(f"{request.param}_engine")
+    if database_kind == "mariadb" or database_kind in ON_REQUEST:
+        engine = _server(request, database_kind)
         _empty(engine)
         yield engine.url.render_as_string(hide_password=False)
         return
@@ -133,65 +177,205 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     yield lent.server.url(lent.name)
 
 
+def _server(request: pytest.FixtureRequest, kind: str) -> Engine:
+    if kind == "mariadb":
+        found: Engine = request.getfixturevalue("mariadb_engine")
+        return found
+    engines: Mapping[str, Engine] = request.getfixturevalue("requested_engines")
+    return engines[kind]
+
+
 def _empty(engine: Engine) -> None:
     """End other sessions, and take away all but an empty ledger; a copy takes half a second."""
     ledger = build_tables(names_for(engine)).metadata.sorted_tables
     with writing(engine) as connection:
-        sessions = "information_schema.processlist WHERE db = database() AND id <> connection_id()"
-        for (session,) in connection.execute(text(f"SELECT id FROM {sessions}")).all():
-            with suppress(OperationalError):  # it has gone by itself
-                connection.exec_driver_sql(f"KILL {session}")
+        if engine.dialect.name == "mysql":
+            _end_others(connection)
         for name in inspect(connection).get_table_names():
-            if not name.startswith("migrator_"):
-                connection.exec_driver_sql(f"DROP TABLE `{name.replace('%', '%%')}`")
+            if not name.startswith(PREFIX):
+                Table(name, MetaData()).drop(connection)
         for table in reversed(ledger):
-            if table.name != "migrator_ledger":
+            if not table.name.endswith("ledger"):
                 connection.execute(table.delete())
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Leave to --full what tells little of MariaDB: it is the same SQL as of the others."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        if callspec is None or callspec.params.get("database_url") != "mariadb":
-            continue
-        marker = item.get_closest_marker("every_store")
-        is_telling = marker is not None and not marker.kwargs.get("slow")
-        if not is_telling and item.path.name not in _ON_MARIADB:
-            item.add_marker(pytest.mark.slow)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test over every kind of store, where it is marked so."""
-    if "site_kind" not in metafunc.fixturenames:
-        return
-    shared = pytest.param(NHibernateSite, id="nhibernate")
-    if metafunc.definition.get_closest_marker("shared_table"):
-        metafunc.parametrize("site_kind", [shared])
-        return
-    kinds: list[Any] = [pytest.param(Site, id="sql")]
-    marker = metafunc.definition.get_closest_marker("every_store")
-    if marker and not metafunc.definition.get_closest_marker("own_table"):
-        slow = [pytest.mark.slow] if marker.kwargs.get("slow") else []
-        kinds.append(pytest.param(NHibernateSite, id="nhibernate", marks=slow))
-    metafunc.parametrize("site_kind", kinds)
+def _end_others(connection: Connection) -> None:
+    sessions = "information_schema.processlist WHERE db = database() AND id <> connection_id()"
+    for (session,) in connection.execute(text(f"SELECT id FROM {sessions}")).all():
+        with suppress(OperationalError):  # it has gone by itself
+            connection.exec_driver_sql(f"KILL {session}")
 
 
 @pytest.fixture
-def build_site(database_url: str, site_kind: type[Site]) -> Iterator[Callable[..., Site]]:
+def azure_account(azurite_server: AzuriteServer) -> Iterator[LegacyAccount]:
+    """An account of this test's own."""
+    account = LegacyAccount(azurite_server.url())
+    yield account
+    account.close()
+
+
+def _strict_raven(family: str) -> Iterator[LegacyDatabase]:
+    with (
+        StrictRaven(family) as server,
+        LegacyDatabase(server.url, DATABASE, family=family) as database,
+    ):
+        yield database
+    assert server.violations == []
+
+
+@pytest.fixture
+def strict_raven_35() -> Iterator[LegacyDatabase]:
+    """A database of a server that knows what is documented of RavenDB 3.5, and no more."""
+    yield from _strict_raven("3.5")
+
+
+@pytest.fixture
+def strict_raven_4() -> Iterator[LegacyDatabase]:
+    """The same of 4 and later."""
+    yield from _strict_raven("4")
+
+
+@pytest.fixture(scope="session")
+def raven_41_session(raven_server: RavenServer) -> Iterator[LegacyDatabase]:
+    """The session's database of the RavenDB server for these tests."""
+    name = raven_server.create_database()
+    with LegacyDatabase(raven_server.url(), name, family="4") as database:
+        yield database
+
+
+@pytest.fixture
+def raven_41(raven_41_session: LegacyDatabase) -> LegacyDatabase:
+    """That database, emptied."""
+    raven_41_session.remove(raven_41_session.contents())
+    return raven_41_session
+
+
+@pytest.fixture(scope="session")
+def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
+    """Who looks at statements as others would be told them; in the long form, if they were read."""
+    config = request.config
+    is_long = "or not slow" in config.getoption("-m")
+    with Watch(compares=is_long, accepts=config.getoption("--snapshot-update")) as watch:
+        yield watch
+
+
+@pytest.fixture(autouse=True)
+def _every_statement_was_read(watch: Watch) -> Iterator[None]:
+    """Fail a test whose statements nobody has read as they are for other databases."""
+    yield
+    found = watch.flaws()
+    assert not found, "\n".join(found)
+
+
+# ── which tests run on which stores ─────────────────────────────────────────────────────────────
+
+
+COLLECTED: Final = pytest.StashKey[Sequence[Run]]()
+"""Every run of these tests that was collected, also what is left out afterwards."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Leave to --full what tells little of MariaDB, and remember what runs where."""
+    _leave_to_full(items)
+    config.stash[COLLECTED] = [
+        Run(
+            file=item.path.stem,
+            test=str(getattr(item, "originalname", item.name)),
+            store=_store_of(item),
+            is_slow=item.get_closest_marker("slow") is not None,
+        )
+        for item in items
+        if item.path.parent == Path(__file__).parent
+    ]
+
+
+def _store_of(item: pytest.Item) -> str:
+    params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    site, database = params.get("site_kind"), params.get("database_kind")
+    for name, kind in DOCUMENT_SITES.items():
+        if site is kind:
+            return name
+    if site is None:
+        return str(params.get("store_kind", ""))
+    return f"{database}-{'nhibernate' if site is NHibernateSite else 'sql'}"
+
+
+def _leave_to_full(items: Sequence[pytest.Item]) -> None:
+    """It is the same SQL as of the others."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        kind = callspec and callspec.params.get("database_kind")
+        is_left = {"mariadb": _is_told_elsewhere, "sqlite": _is_for_rehearsals}.get(str(kind))
+        if is_left and is_left(item):
+            item.add_marker(pytest.mark.slow)
+
+
+def _is_told_elsewhere(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("every_store")
+    is_telling = marker is not None and not marker.kwargs.get("slow")
+    return not is_telling and item.path.name not in _ON_MARIADB
+
+
+def _is_for_rehearsals(item: Any) -> bool:
+    """The ledger beside document stores is no rehearsal."""
+    site = item.callspec.params.get("site_kind")
+    return site is NHibernateSite or (site is Site and item.path.name in _NOT_ON_SQLITE)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on every store that its marks name, beside the ledgers that go with it."""
+    if "site_kind" in metafunc.fixturenames:
+        metafunc.parametrize(("database_kind", "site_kind"), list(_places(metafunc)))
+    elif "database_kind" in metafunc.fixturenames:
+        metafunc.parametrize("database_kind", KINDS)
+
+
+def _places(metafunc: pytest.Metafunc) -> Iterator[Any]:
+    """Yield ledger and kind of site of each run of a test."""
+    has = metafunc.definition.get_closest_marker
+    every = has("every_store")
+    others = [pytest.mark.slow] if every and every.kwargs.get("slow") else []
+    if has("shared_table"):
+        for kind in KINDS:
+            yield pytest.param(kind, NHibernateSite, id=f"{kind}-nhibernate")
+        return
+    if not has("documents"):
+        for kind in KINDS:
+            yield pytest.param(kind, Site, id=f"{kind}-sql")
+            if every and not has("own_table"):
+                yield pytest.param(kind, NHibernateSite, id=f"{kind}-nhibernate", marks=others)
+    documents = has("documents")
+    if documents or (every and not has("tables") and not has("own_table")):
+        for name, site in DOCUMENT_SITES.items():
+            if documents is None or not documents.args or name in documents.args:
+                is_rare = name == "ravendb-4" or name in _rare(documents)
+                marks = [pytest.mark.slow] if is_rare else others
+                yield pytest.param("sqlite", site, id=name, marks=marks)
+
+
+def _rare(documents: pytest.Mark | None) -> Collection[str]:
+    """Return the stores on which a test of documents runs with --full only."""
+    return () if documents is None else documents.kwargs.get("rarely", ())
+
+
+@pytest.fixture
+def build_site(
+    request: pytest.FixtureRequest, database_url: str, site_kind: type[AnySite]
+) -> Iterator[Callable[..., AnySite]]:
     """Build a site with special options."""
     with ExitStack() as stack:
+        needs = {"legacy": request.getfixturevalue(site_kind.needs)} if site_kind.needs else {}
 
-        def build(**options: Any) -> Site:
-            engine = open_engine(database_url)
-            stack.callback(engine.dispose)
-            return site_kind(engine=engine, **options)
+        def build(**options: Any) -> AnySite:
+            site = site_kind(engine=open_engine(database_url), **needs, **options)
+            stack.callback(site.close)
+            return site
 
         yield build
 
 
 @pytest.fixture
-def site(build_site: Callable[..., Site]) -> Site:
+def site(build_site: Callable[..., AnySite]) -> AnySite:
     """A site as most are."""
     return build_site()

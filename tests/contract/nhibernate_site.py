@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Column, Connection, Table, insert
+from sqlalchemy.types import _Binary
 
 from migrator.database.engine import writing
 from migrator.ports import StoreEndpoint
 from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.seeding import create_table
-from tests.contract.site import LegacyRow, Site
+from tests.contract.any_site import LegacyRow
+from tests.contract.site import COLUMNS, Site
+from tests.contract.table_manager import TableManager
 
-COLUMNS = ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers")
 _SUFFIX = "_TimeoutData"
+_CASELESS = frozenset({"mysql", "mssql"})
+"""Where endpoints that differ in letter case are one, as a rule."""
+_WITH_GUIDS = frozenset({"postgresql", "mssql"})
 NEIGHBOUR = UUID(int=2**127)
 
 
@@ -24,6 +30,8 @@ class NHibernateSite(Site):
     """A database with a table that endpoints share."""
 
     options: NHibernateOptions = field(default_factory=NHibernateOptions)
+    vendor_state = "migrationsentity"
+
     versions: dict[str, str | None] = field(default_factory=dict)
     """What tests gave as version; there is no column for it."""
 
@@ -34,7 +42,11 @@ class NHibernateSite(Site):
     @property
     def table(self) -> str:
         """The table as the database spells it, with its schema."""
-        return f"{self.schema}.timeoutentity" if self.has_schemas else "TimeoutEntity"
+        if self.kind == "oracle":
+            return "timeoutentity"
+        if self.is_postgresql:
+            return f"{self.schema}.timeoutentity"
+        return f"{self.schema}.TimeoutEntity" if self.has_schemas else "TimeoutEntity"
 
     @property
     def source(self) -> str:
@@ -45,12 +57,12 @@ class NHibernateSite(Site):
         """Return the rows of the endpoint whose own table would be called *table*."""
         del schema
         owner = table.removesuffix(_SUFFIX)
-        return f"{self.table}#{owner.lower() if self.is_mysql else owner}"
+        return f"{self.table}#{owner.lower() if self.kind in _CASELESS else owner}"
 
     def create(self, rows: Sequence[LegacyRow] = (), source: str | None = None) -> StoreEndpoint:
         """Create the table with *rows*, and one of another endpoint."""
         is_new = self.store.endpoints() == []
-        create_table(self.engine, self.store.blank(source or self.source))
+        create_table(self.engine, self.blank(source or self.source))
         if is_new:
             other = LegacyRow(id=str(NEIGHBOUR), due="2026-03-01 12:00:01.000000")
             self.insert([other], source=f"{self.table}#Other.Endpoint")
@@ -66,53 +78,52 @@ class NHibernateSite(Site):
         owner = (source or self.source).partition("#")[2]
         if owner == self.endpoint_name.lower():
             owner = self.endpoint_name  # where letter case means nothing, sources have none
-        columns = ", ".join(COLUMNS)
-        given = ":id, :destination, :saga_id, :body, :owner, CAST(:due AS timestamp), :headers"
-        if not self.has_schemas:
-            given = given.replace("CAST(:due AS timestamp)", ":due")
-        statement = text(f"INSERT INTO {self.quoted(source)} ({columns}) VALUES ({given})")
         with writing(self.engine) as connection:
+            table = self.as_found(connection)
             for row in rows:
                 self.versions[row.id] = row.version
-                ids = {"id": self.stored(row.id), "saga_id": self.stored(row.saga_id)}
-                connection.execute(statement, {**vars(row), **ids, "owner": owner})
+                values = self._values(table, row) | {"Endpoint": owner}
+                connection.execute(insert(table).values(values))
 
     def legacy_rows(self, source: str | None = None) -> list[LegacyRow]:
         """Return the endpoint's rows, by id."""
         owner = (source or self.source).partition("#")[2]
-        due = "Time" if self.is_sqlite else "to_char(Time, 'YYYY-MM-DD HH24:MI:SS.US')"
-        if self.is_mysql:
-            due = "date_format(Time, '%Y-%m-%d %H:%i:%s.%f')"
-        query = (
-            f"SELECT Id, Destination, SagaId, State, {due}, Headers FROM {self.quoted(source)} "
-            "WHERE Endpoint = :owner ORDER BY Id"
-        )
         with self.engine.connect() as connection:
-            found = [
-                LegacyRow(
-                    id=str(_guid(r[0])),
-                    destination=r[1],
-                    saga_id=None if r[2] is None else str(_guid(r[2])),
-                    body=r[3],
-                    due=r[4],
-                    headers=r[5],
-                    version=self.versions.get(str(_guid(r[0])), LegacyRow.version),
-                )
-                for r in connection.execute(text(query), {"owner": owner})
-            ]
-        return sorted(found, key=lambda row: row.id)
+            table = self.as_found(connection)
+            query = self._selecting(table).where(table.c.Endpoint == owner)
+            found = [self._row(each) for each in connection.execute(query)]
+        rows = [replace(row, version=self.versions.get(row.id, LegacyRow.version)) for row in found]
+        return sorted(rows, key=lambda row: row.id)
+
+    def as_found(self, connection: Connection, source: str | None = None) -> Table:
+        """Return the table that endpoints share."""
+        del source
+        return super().as_found(connection, self.table)
+
+    @property
+    def manager(self) -> TableManager:
+        """The endpoint's timeout manager."""
+        return TableManager(
+            engine=self.engine,
+            table=self.table,
+            columns={name: name for name in (*COLUMNS, "Endpoint")},
+            key=":id",
+            stored=self.stored,
+            owner=self.endpoint_name,
+        )
 
     def quoted(self, source: str | None = None) -> str:
         """Return the table's name as SQL."""
         del source
         return self.table
 
-    def stored(self, guid: str | None) -> object:
+    def _given(self, column: Column[Any], value: str | bytes | None) -> Any:
+        """Return ids as NHibernate's driver for this database writes them."""
+        if column.key in {"Id", "SagaId"} and isinstance(value, str):
+            is_bytes = isinstance(column.type, _Binary)
+            return UUID(value).bytes_le if is_bytes else UUID(value)
+        return super()._given(column, value)
+
+    def stored(self, guid: str) -> object:
         """Return a GUID as NHibernate's driver for this database writes it."""
-        if guid is None:
-            return None
-        return UUID(guid) if self.has_schemas else UUID(guid).bytes_le
-
-
-def _guid(value: object) -> UUID:
-    return UUID(bytes_le=value) if isinstance(value, bytes) else UUID(str(value))
+        return UUID(guid) if self.kind in _WITH_GUIDS else UUID(guid).bytes_le

@@ -1,125 +1,116 @@
 """One database with a ledger and a legacy table, and shortcuts to look at both.
 
-The legacy table is filled and read with SQL of the test's own, so that a mistake in the store
-cannot hide behind the same mistake here.
+The legacy table is filled and read with statements of the test's own, over the columns that the
+database tells, so that a mistake in the store cannot hide behind the same mistake here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, Final, Self
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+import pytest
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Row,
+    Select,
+    String,
+    Table,
+    Text,
+    Uuid,
+    cast,
+    func,
+    insert,
+    inspect,
+    literal,
+    select,
+    text,
+    type_coerce,
+)
+from sqlalchemy.dialects import mssql, oracle
+from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import open_engine, writing
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import Lane, RunId
-from migrator.errors import LedgerCloned
-from migrator.ledger.batches import SqlBatches
-from migrator.ledger.books import SqlBooks
-from migrator.ledger.dispatching import SqlDispatching
-from migrator.ledger.identity import adopt, check_identity
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
-from migrator.ledger.quarantine import SqlQuarantine
-from migrator.ledger.runs import SqlRuns
-from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ledger.upkeep import SqlUpkeep
-from migrator.ledger.version import current
-from migrator.ports import Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
+from migrator.ports import StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.intake import SqlIntake
 from migrator.stores.legacy_table import build_source, parse_source
+from migrator.stores.recall import SqlRecalls
 from migrator.stores.seeding import create_table
 from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore, default_table
-from migrator.stores.tables import TableStore
+from migrator.stores.tables import Blank, TableStore
+from migrator.stores.verification import SqlVerifications
+from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
+from tests.contract.table_manager import TableManager
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-COLUMNS = ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion")
-LONG = timedelta(minutes=5)
+__all__ = ["LONG", "NOW", "LegacyRow", "Site", "due_in", "hours", "locked", "timeout_id"]
 
-
-def timeout_id(number: int) -> str:
-    """Return a guid that sorts by *number*."""
-    return str(UUID(int=number))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LegacyRow:
-    """One row of the legacy table as the database returns it, converted to text and bytes."""
-
-    id: str
-    destination: str | None = "Billing"
-    saga_id: str | None = "00000000-0000-0000-0000-000000000000"
-    body: bytes | None = b'{"a":1}'
-    due: str | None = "2026-03-01 13:00:00.123456"
-    headers: str | None = '{\n  "NServiceBus.MessageId": "m-1"\n}'
-    version: str | None = "6.6.5.0"
-
-
-def due_in(delay: timedelta) -> str:
-    """Return the due column of a row that is due *delay* after ``NOW``."""
-    return (NOW + delay).replace(tzinfo=None).isoformat(" ", "microseconds")
-
-
-def hours(count: int, *, start: int = 0) -> list[LegacyRow]:
-    """Return *count* rows, due one, two, three … hours after ``NOW``."""
-    return [
-        LegacyRow(id=timeout_id(n), due=due_in(timedelta(hours=n + 1)))
-        for n in range(start, start + count)
-    ]
+COLUMNS: Final[Mapping[str, str]] = {
+    "Id": "id",
+    "Destination": "destination",
+    "SagaId": "saga_id",
+    "State": "body",
+    "Time": "due",
+    "Headers": "headers",
+    "PersistenceVersion": "version",
+}
+"""The vendor's names of columns, and what ``LegacyRow`` calls them."""
+_SCHEMAS: Final[Mapping[str, str | None]] = {"mssql": "dbo", "oracle": None}
+_WIDE: Final[Mapping[str, TypeEngine[Any]]] = {
+    "mssql": mssql.DATETIME2(6),  # type: ignore[no-untyped-call] # SQLAlchemy's
+    "oracle": oracle.TIMESTAMP(),
+}
+"""Of a due time that keeps all parts of a second, where the vendor's does not."""
 
 
 @dataclass
-class Site:
-    """A database as one process sees it."""
+class Site(AnySite):
+    """A database with timeouts and the ledger, as one process sees it."""
 
-    engine: Engine
-    endpoint_name: str = "Sales.Orders"
-    schema: str = "public"
+    schema: str | None = ""
+    """Empty: where the vendor's tables are by default."""
     placements: dict[str, Placement] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Build everything wiring would build."""
-        self.tables: LedgerTables = build_tables(names_for(self.engine))
-        if current(self.engine, self.tables) is None:
-            upgrade(self.engine, self.tables)
+    store: TableStore = field(init=False)
+    claims: SqlClaims = field(init=False)
+
+    def _open(self) -> None:
+        self.schema = _SCHEMAS.get(self.kind, "public") if self.schema == "" else self.schema
         self.store = self.open_store()
         self.claims = SqlClaims(self.engine, self.tables, self.store)
         self.intake = SqlIntake(self.engine, self.tables, self.store)
-        self.ledger_id = self._identify()
-        self.leases = SqlLeases(self.engine, self.tables, self.ledger_id)
-        self.batches = SqlBatches(self.engine, self.tables)
-        self.runs = SqlRuns(self.engine, self.tables, actor="test", version="0")
-        self.books = SqlBooks(self.engine, self.tables)
-        self.quarantine = SqlQuarantine(self.engine, self.tables)
-        self.upkeep = SqlUpkeep(self.engine, self.tables)
-        self.dispatching = SqlDispatching(self.engine, self.tables)
 
     def open_store(self) -> TableStore:
         """Return the store as wiring would build it."""
         options = SqlOptions(schema=self.schema, placements=self.placements)
         return SqlStore(self.engine, self.tables, options)
 
-    def _identify(self) -> str:
-        try:
-            return check_identity(self.engine, self.tables)
-        except LedgerCloned:  # a copy of the template
-            return adopt(self.engine, self.tables)
+    @property
+    def kind(self) -> str:
+        """The kind of database, as SQLAlchemy calls it."""
+        return self.engine.dialect.name
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Whether the database is PostgreSQL."""
+        return self.kind == "postgresql"
 
     @property
     def is_sqlite(self) -> bool:
         """Whether the database is SQLite."""
-        return self.engine.dialect.name == "sqlite"
+        return self.kind == "sqlite"
 
     @property
     def is_mysql(self) -> bool:
         """Whether the database is MariaDB or MySQL."""
-        return self.engine.dialect.name == "mysql"
+        return self.kind == "mysql"
 
     @property
     def has_schemas(self) -> bool:
@@ -127,8 +118,18 @@ class Site:
         return not (self.is_sqlite or self.is_mysql)
 
     @property
+    def unusable_times(self) -> Sequence[str | None]:
+        """Due times that a row may have, and at which no timeout manager would send it."""
+        found = super().unusable_times
+        if not self.is_postgresql:
+            return found
+        return [*found, "infinity", "-infinity", "0044-03-15 12:00:00 BC", "12000-01-01 00:00:00"]
+
+    @property
     def source(self) -> str:
         """The endpoint's table, by the vendor's rule."""
+        if self.kind == "oracle":
+            return self.store.source_of(self.endpoint_name)
         return self.source_of(default_table(self.endpoint_name))
 
     def source_of(self, table: str, schema: str | None = None) -> str:
@@ -137,11 +138,18 @@ class Site:
 
     def create(self, rows: Sequence[LegacyRow] = (), source: str | None = None) -> StoreEndpoint:
         """Create the legacy table with *rows*; return its endpoint."""
-        create_table(self.engine, self.store.blank(source or self.source))
+        create_table(self.engine, self.blank(source or self.source))
         if self.is_mysql:
             self._widen(source or self.source)
         self.insert(rows, source=source)
         return StoreEndpoint(name=self.endpoint_name, source=source or self.source)  # type: ignore[arg-type]
+
+    def blank(self, source: str) -> Blank:
+        """Return the table as the vendor makes it, but for due times that keep all of a second."""
+        blank = self.store.blank(source)
+        if self.kind in _WIDE:
+            blank.table.c.Time.type = _WIDE[self.kind]
+        return blank
 
     def _widen(self, source: str) -> None:
         """Let the table hold what other databases' tables do: any text, and parts of a second.
@@ -155,130 +163,170 @@ class Site:
 
     def insert(self, rows: Sequence[LegacyRow], *, source: str | None = None) -> None:
         """Insert rows as they are."""
-        columns = ", ".join(f'"{column}"' for column in COLUMNS)
-        casts = "CAST(:id AS uuid), :destination, CAST(:saga_id AS uuid), :body"
-        values = f"{casts}, CAST(:due AS timestamp), :headers, :version"
-        if not self.has_schemas:
-            values = ":id, :destination, :saga_id, :body, :due, :headers, :version"
-        statement = text(f"INSERT INTO {self.quoted(source)} ({columns}) VALUES ({values})")
         with writing(self.engine) as connection:
+            table = self.as_found(connection, source)
             for row in rows:
-                connection.execute(statement, vars(row))
+                connection.execute(insert(table).values(self._values(table, row)))
+
+    def _values(self, table: Table, row: LegacyRow) -> dict[str, Any]:
+        """Return *row* as this database takes it; nothing of the store's own."""
+        return {
+            key: self._given(table.c[key], getattr(row, name))
+            for key, name in COLUMNS.items()
+            if key in table.c
+        }
+
+    def _given(self, column: Column[Any], value: str | bytes | None) -> Any:
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(column.type, Uuid):
+            return UUID(value)
+        text_ = literal(value, String())
+        if column.key == "Time" and self.is_postgresql:
+            return cast(text_, column.type)
+        if column.key == "Time" and self.kind == "oracle":
+            return func.to_timestamp(text_, "YYYY-MM-DD HH24:MI:SS.FF6")
+        return text_
 
     def legacy_rows(self, source: str | None = None) -> list[LegacyRow]:
         """Return the legacy table, by id."""
-        due, as_text = "to_char(\"Time\", 'YYYY-MM-DD HH24:MI:SS.US')", "text"
-        if self.is_sqlite:
-            due = '"Time"'
-        if self.is_mysql:
-            due, as_text = "date_format(\"Time\", '%Y-%m-%d %H:%i:%s.%f')", "char"
-        query = (
-            f'SELECT CAST("Id" AS {as_text}), "Destination", CAST("SagaId" AS {as_text}), "State",'
-            f' {due}, "Headers", "PersistenceVersion" FROM {self.quoted(source)} ORDER BY "Id"'
-        )
         with self.engine.connect() as connection:
-            return [
-                LegacyRow(
-                    id=r[0],
-                    destination=r[1],
-                    saga_id=r[2],
-                    body=r[3],
-                    due=r[4],
-                    headers=r[5],
-                    version=r[6],
-                )
-                for r in connection.execute(text(query))
-            ]
+            table = self.as_found(connection, source)
+            found = connection.execute(self._selecting(table)).all()
+        return sorted((self._row(each) for each in found), key=lambda row: row.id)
+
+    def _selecting(self, table: Table) -> Select[Any]:
+        """Return all rows, with columns called as in ``LegacyRow``."""
+        columns = {key: table.c[key] for key in COLUMNS if key in table.c}
+        read = columns | {
+            "Time": self._due(table.c.Time),
+            "Headers": type_coerce(table.c.Headers, Text),
+        }
+        return select(*(column.label(COLUMNS[key]) for key, column in read.items()))
+
+    def _row(self, found: Row[Any]) -> LegacyRow:
+        values = {**found._mapping}
+        due, saga = values["due"], values["saga_id"]
+        is_moment = isinstance(due, datetime)
+        return LegacyRow(
+            **values
+            | {
+                "id": str(guid_of(values["id"])),
+                "saga_id": None if saga is None else str(guid_of(saga)),
+                "due": due.isoformat(" ", "microseconds") if is_moment else due,
+            }
+        )
+
+    def _due(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Return a due time as text, where what it may be is more than Python has moments."""
+        if self.is_postgresql:
+            return func.to_char(column, "YYYY-MM-DD HH24:MI:SS.US")
+        if self.is_mysql:
+            return func.date_format(column, "%Y-%m-%d %H:%i:%s.%f")
+        return column
+
+    def as_found(self, connection: Connection, source: str | None = None) -> Table:
+        """Return the legacy table as the database tells it, by the vendor's names of columns."""
+        schema, name = parse_source(source or self.source)
+        keys = {key.casefold(): key for key in (*COLUMNS, "Endpoint")} | {"expiretime": "Time"}
+        columns = [
+            Column(each["name"], each["type"], key=keys.get(each["name"].casefold()))
+            for each in inspect(connection).get_columns(name, schema=schema)
+        ]
+        return Table(name, MetaData(), *columns, schema=schema)
 
     def quoted(self, source: str | None = None) -> str:
         """Return the legacy table's name as SQL."""
         table = self.store.legacy_table(source or self.source).table
         return self.engine.dialect.identifier_preparer.format_table(table).replace("%%", "%")
 
-    def lease(self, lane: int = 0, owner: str = "me") -> Lease:
-        """Take a lane."""
-        lease = self.leases.acquire(Lane(lane), owner, LONG)
-        assert lease is not None
-        return lease
-
-    def run(self, endpoint: StoreEndpoint) -> RunId:
-        """Begin a run."""
-        return self.runs.begin(endpoint, {})
-
-    def request(self, endpoint: StoreEndpoint, lease: Lease, **changes: Any) -> ClaimRequest:
-        """Return a request for everything due within ten days after ``NOW``."""
-        values: dict[str, Any] = {
-            "run": RunId(0),
-            "endpoint": endpoint,
-            "lease": lease,
-            "mode": Mode.STAGED,
-            "due_after": None,
-            "due_until": NOW + timedelta(days=10),
-            "max_rows": 1000,
-            "max_bytes": 10**9,
-            "cursor": None,
-        } | changes
-        if not values["run"]:
-            values["run"] = self.run(endpoint)
-        return ClaimRequest(**values)
-
-    def claim(self, endpoint: StoreEndpoint, lease: Lease, **changes: Any) -> Claim:
-        """Claim, and expect to get something."""
-        claim = self.claims.claim(self.request(endpoint, lease, **changes))
-        assert claim is not None
-        return claim
-
-    def claim_all(
-        self, endpoint: StoreEndpoint, lease: Lease, *, max_rows: int, **changes: Any
-    ) -> list[Claim]:
-        """Claim until there is nothing more, from cursor to cursor."""
-        found: list[Claim] = []
-        run, cursor = self.run(endpoint), None
-        while claim := self._next(endpoint, lease, run, cursor, max_rows=max_rows, **changes):
-            found.append(claim)
-            cursor = claim.cursor
-        return found
-
-    def _next(
-        self,
-        endpoint: StoreEndpoint,
-        lease: Lease,
-        run: RunId,
-        cursor: Cursor | None,
-        **changes: Any,
-    ) -> Claim | None:
-        return self.claims.claim(self.request(endpoint, lease, run=run, cursor=cursor, **changes))
-
-    def ids(self, claim: Claim) -> list[str]:
-        """Return the ids a claim took, by row index."""
-        return [str(row.id) for row in self.batches.rows(claim.batch)]
-
-    def ledger_rows(self) -> list[Any]:
-        """Return the ledger's timeouts, by id."""
-        with self.engine.connect() as connection:
-            return list(connection.execute(self.tables.timeout.select().order_by("id")))
-
-    def states(self) -> dict[str, int]:
-        """Return how many rows are in which effective state, by the public view."""
-        return {s: n for e in self.books.progress().endpoints for s, n in e.rows.items()}
-
     def execute(self, statement: str, **values: Any) -> None:
         """Run SQL of the test's own."""
+        if self.kind in _WIDE:
+            pytest.skip(f"the test's own SQL is not written for {self.kind}")
         with writing(self.engine) as connection:
             connection.execute(text(statement), values)
 
-    def second(self) -> Site:
+    vendor_state = "TimeoutsMigration_State"
+
+    @contextmanager
+    def vendor_run(self) -> Iterator[None]:
+        """Leave an open run in the vendor's table, and afterwards a finished one."""
+        self.execute(
+            f'CREATE TABLE "{self.vendor_state}" ("MigrationRunId" varchar(50), '
+            '"EndpointName" varchar(100), "Status" int, "RunParameters" varchar(50))'
+        )
+        self.execute(
+            f"INSERT INTO \"{self.vendor_state}\" VALUES ('run-1', :name, 1, 'secret')",
+            name=self.endpoint_name,
+        )
+        yield
+        self.execute(f'UPDATE "{self.vendor_state}" SET "Status" = 2')
+
+    @contextmanager
+    def default_zone(self, zone: str) -> Iterator[None]:
+        """Have the server give new sessions a time zone, where it has such a thing."""
+        name = self.engine.url.database
+        there, back = {
+            "postgresql": (
+                f"ALTER DATABASE {name} SET timezone = '{zone}'",
+                f"ALTER DATABASE {name} RESET timezone",
+            ),
+            "mysql": ("SET GLOBAL time_zone = '+12:45'", "SET GLOBAL time_zone = DEFAULT"),
+        }.get(self.engine.dialect.name, ("", ""))
+        if there:
+            self.execute(there)
+        yield
+        if back:
+            self.execute(back)
+
+    @property
+    def manager(self) -> TableManager:
+        """The endpoint's timeout manager."""
+        return TableManager(
+            engine=self.engine,
+            table=self.quoted(),
+            columns={name: self._column(name) for name in COLUMNS},
+            key=_key(self.kind),
+        )
+
+    def _column(self, name: str) -> str:
+        """Return the vendor's name of a column as SQL."""
+        if self.kind != "oracle":
+            return f'"{name}"'
+        return "EXPIRETIME" if name == "Time" else name.upper()
+
+    def recalls(self) -> SqlRecalls:
+        """Return what puts handed-over rows back."""
+        return SqlRecalls(self.engine, self.tables, self.store, self.claims)
+
+    def verifications(self) -> SqlVerifications:
+        """Return what reads the books."""
+        return SqlVerifications(self.engine, self.tables, self.store)
+
+    def second(self, endpoint_name: str | None = None) -> Self:
         """Return the same database as another process would open it."""
         return type(self)(
             engine=open_engine(self.engine.url),
-            endpoint_name=self.endpoint_name,
+            endpoint_name=endpoint_name or self.endpoint_name,
             schema=self.schema,
             placements=self.placements,
         )
 
 
+def guid_of(value: object) -> object:
+    """Return an id as a database gives it: bytes are a GUID's, all else is its text."""
+    return UUID(bytes_le=value) if isinstance(value, bytes) else value
+
+
 def locked(connection: Connection, quoted: str, row_id: str) -> None:
     """Delete a row like a timeout manager does, without committing yet."""
-    key = ":id" if connection.dialect.name == "mysql" else "CAST(:id AS uuid)"
-    deleted = connection.execute(text(f'DELETE FROM {quoted} WHERE "Id" = {key}'), {"id": row_id})
-    assert deleted.rowcount == 1
+    kind = connection.dialect.name
+    column = "ID" if kind == "oracle" else '"Id"'
+    statement = text(f"DELETE FROM {quoted} WHERE {column} = {_key(kind)}")
+    assert connection.execute(statement, {"id": row_id}).rowcount == 1
+
+
+def _key(kind: str) -> str:
+    """Return a GUID that is given as ``:id``, as SQL of a *kind* of database."""
+    return "CAST(:id AS uuid)" if kind == "postgresql" else ":id"

@@ -13,7 +13,8 @@ from migrator.errors import LeaseLost
 from migrator.ports import Claims, Lease, Store
 from migrator.stores.claims import SqlClaims
 from migrator.stores.sql_persistence import Placement, SqlStore
-from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
+from tests.contract.site import Site
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -36,7 +37,7 @@ ODD_NAMES = [
 
 
 @pytest.mark.every_store
-def test_claim_takes_the_soonest_due_first(site: Site) -> None:
+def test_claim_takes_the_soonest_due_first(site: AnySite) -> None:
     """Batches come in order of due time, whatever the order in the table."""
     endpoint, lease = site.create(list(reversed(hours(7)))), site.lease()
     claims = site.claim_all(endpoint, lease, max_rows=3)
@@ -46,11 +47,12 @@ def test_claim_takes_the_soonest_due_first(site: Site) -> None:
 
 
 @pytest.mark.every_store
-def test_a_claimed_row_is_in_the_ledger_and_no_longer_in_the_store(site: Site) -> None:
+def test_a_claimed_row_is_in_the_ledger_and_no_longer_in_the_store(site: AnySite) -> None:
     """What one side loses is what the other side gets, value by value."""
-    row = LegacyRow(id=timeout_id(7), body=b"\x00\xff", saga_id=timeout_id(3))
+    headers = '{"NServiceBus.MessageId":"m-ü","none":null}'
+    row = LegacyRow(id=timeout_id(7), body=b"\x00\xff", saga_id=timeout_id(3), headers=headers)
     claim = site.claim(site.create([row]), site.lease())
-    assert site.legacy_rows() == []
+    assert (site.legacy_rows(), site.remains()) == ([], [])
     (kept,) = site.ledger_rows()
     assert (kept.store_id, kept.source, kept.endpoint) == (row.id, site.source, "Sales.Orders")
     assert (kept.body, kept.headers, kept.saga_id) == (row.body, row.headers, row.saga_id)
@@ -58,7 +60,7 @@ def test_a_claimed_row_is_in_the_ledger_and_no_longer_in_the_store(site: Site) -
     assert kept.due.isoformat() == "2026-03-01T13:00:00.123456+00:00"
 
 
-def test_a_batch_knows_its_size_and_range(site: Site) -> None:
+def test_a_batch_knows_its_size_and_range(site: AnySite) -> None:
     """Size, bytes and due times of the batch are those of its rows."""
     endpoint, lease = site.create(hours(4)), site.lease()
     run = site.run(endpoint)
@@ -74,7 +76,7 @@ def test_a_batch_knows_its_size_and_range(site: Site) -> None:
     assert row.claimed_at is not None
 
 
-def test_the_range_leaves_out_its_start_and_takes_its_end(site: Site) -> None:
+def test_the_range_leaves_out_its_start_and_takes_its_end(site: AnySite) -> None:
     """``due_after`` is exclusive, ``due_until`` inclusive."""
     claim = site.claim(
         site.create(hours(5)),
@@ -85,7 +87,7 @@ def test_the_range_leaves_out_its_start_and_takes_its_end(site: Site) -> None:
     assert site.ids(claim) == [timeout_id(2), timeout_id(3)]
 
 
-def test_a_range_without_rows_leaves_no_batch_behind(site: Site) -> None:
+def test_a_range_without_rows_leaves_no_batch_behind(site: AnySite) -> None:
     """Nothing to claim is None, and no empty batch shows up anywhere."""
     endpoint, lease = site.create(hours(2)), site.lease()
     request = site.request(endpoint, lease, due_until=NOW)
@@ -94,18 +96,18 @@ def test_a_range_without_rows_leaves_no_batch_behind(site: Site) -> None:
     assert len(site.legacy_rows()) == 2
 
 
-def test_rows_without_a_usable_due_time_stay(site: Site) -> None:
+@pytest.mark.every_store
+def test_rows_without_a_usable_due_time_stay(site: AnySite) -> None:
     """NULL, infinity and times before the year 1000 are never claimed."""
-    strange = [None, "0999-12-31 23:59:59.000000"]
-    if site.has_schemas:
-        strange += ["infinity", "-infinity", "0044-03-15 12:00:00 BC"]
-    rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(strange)]
+    rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(site.unusable_times)]
     endpoint = site.create([*rows, LegacyRow(id=timeout_id(99))])
     (claim,) = site.claim_all(endpoint, site.lease(), max_rows=10)
     assert site.ids(claim) == [timeout_id(99)]
+    assert [row.id for row in site.legacy_rows()] == [row.id for row in rows]
 
 
-def test_many_rows_due_at_the_same_moment_are_all_claimed_once(site: Site) -> None:
+@pytest.mark.every_store
+def test_many_rows_due_at_the_same_moment_are_all_claimed_once(site: AnySite) -> None:
     """A cursor in the middle of equal due times loses none and repeats none."""
     endpoint = site.create([LegacyRow(id=timeout_id(n)) for n in range(10)])
     claims = site.claim_all(endpoint, site.lease(), max_rows=3)
@@ -114,7 +116,7 @@ def test_many_rows_due_at_the_same_moment_are_all_claimed_once(site: Site) -> No
     assert [claim.batch.size for claim in claims] == [3, 3, 3, 1]
 
 
-def test_row_indexes_count_up_from_zero_in_order_of_due_time(site: Site) -> None:
+def test_row_indexes_count_up_from_zero_in_order_of_due_time(site: AnySite) -> None:
     """Row indexes are what staging relies on: complete, and soonest first."""
     claim = site.claim(site.create(list(reversed(hours(5)))), site.lease())
     rows = site.batches.rows(claim.batch)
@@ -122,7 +124,7 @@ def test_row_indexes_count_up_from_zero_in_order_of_due_time(site: Site) -> None
     assert [row.due_at for row in rows] == sorted(row.due_at for row in rows)
 
 
-def test_the_byte_limit_counts_bodies_and_headers(site: Site) -> None:
+def test_the_byte_limit_counts_bodies_and_headers(site: AnySite) -> None:
     """A batch stops before the row that would exceed the limit; non-ASCII counts in bytes."""
     rows = [
         LegacyRow(
@@ -135,21 +137,21 @@ def test_the_byte_limit_counts_bodies_and_headers(site: Site) -> None:
     assert len(site.legacy_rows()) == 2
 
 
-def test_a_row_larger_than_the_byte_limit_is_claimed_alone(site: Site) -> None:
+def test_a_row_larger_than_the_byte_limit_is_claimed_alone(site: AnySite) -> None:
     """One huge row does not stop the line."""
     rows = [LegacyRow(id=timeout_id(n), due=due_in(timedelta(hours=n))) for n in range(2)]
     claim = site.claim(site.create(rows), site.lease(), max_bytes=1)
     assert site.ids(claim) == [timeout_id(0)]
 
 
-def test_limits_beyond_32_bits_are_limits(site: Site) -> None:
+def test_limits_beyond_32_bits_are_limits(site: AnySite) -> None:
     """Large settings do not overflow in the database."""
     claim = site.claim(site.create(hours(1)), site.lease(), max_bytes=2**40)
     assert claim.batch.size == 1
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_may_contain_anything(build_site: Callable[..., Site], name: str) -> None:
+def test_names_may_contain_anything(build_site: Callable[..., AnySite], name: str) -> None:
     """Whatever the endpoint is called, its rows are found, claimed and released."""
     site = build_site(endpoint_name=name)
     rows = hours(2)
@@ -205,19 +207,20 @@ CONTENTS = [
 
 @pytest.mark.parametrize(("headers", "body"), CONTENTS)
 def test_the_content_hash_is_the_domains(
-    site: Site, headers: str | None, body: bytes | None
+    site: AnySite, headers: str | None, body: bytes | None
 ) -> None:
-    """What the database computes is what ``verify`` will compute."""
+    """What the database or the adapter computes is what ``verify`` will compute."""
     endpoint = site.create([LegacyRow(id=timeout_id(1), headers=headers, body=body)])
     site.claim(endpoint, site.lease())
     (kept,) = site.ledger_rows()
-    assert kept.content_hash == content_hash(headers, body)
+    assert kept.content_hash == content_hash(kept.headers, kept.body)
+    assert kept.body == body
 
 
 @pytest.mark.every_store
 @pytest.mark.parametrize(("headers", "body"), CONTENTS)
 def test_release_puts_rows_back_byte_for_byte(
-    site: Site, headers: str | None, body: bytes | None
+    site: AnySite, headers: str | None, body: bytes | None
 ) -> None:
     """A released row cannot be told from one that was never claimed."""
     row = LegacyRow(
@@ -232,24 +235,25 @@ def test_release_puts_rows_back_byte_for_byte(
     endpoint, lease = site.create([row]), site.lease()
     claim = site.claim(endpoint, lease)
     assert site.claims.release(claim.batch, lease) == 1
-    assert site.legacy_rows() == [row]
+    assert (site.legacy_rows(), site.remains()) == ([row], [])
 
 
-def test_a_released_batch_says_so_and_has_a_higher_attempt(site: Site) -> None:
+def test_a_released_batch_says_so_and_has_a_higher_attempt(site: AnySite) -> None:
     """After a release nothing of the batch counts any more, and its rows can be claimed again."""
     endpoint, lease = site.create(hours(2)), site.lease()
     claim = site.claim(endpoint, lease)
     site.claims.release(claim.batch, lease)
     released = site.batches.find(claim.batch.id)
     assert released is not None
-    assert (released.state, released.attempt) == (BatchState.RELEASED, 1)
+    assert released.state is BatchState.RELEASED
+    assert released.attempt > claim.batch.attempt
     assert site.states() == {"released": 2}
     again = site.claim(endpoint, lease)
     assert again.batch.size == 2
     assert site.states() == {"released": 2, "claimed": 2}
 
 
-def test_release_by_a_former_owner_changes_nothing(site: Site) -> None:
+def test_release_by_a_former_owner_changes_nothing(site: AnySite) -> None:
     """A paused owner cannot give rows back behind the new owner's back."""
     endpoint, lease = site.create(hours(2)), site.lease()
     claim = site.claim(endpoint, lease)
@@ -261,7 +265,7 @@ def test_release_by_a_former_owner_changes_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("lane", [0, 1])
-def test_claim_without_the_lease_moves_nothing(site: Site, lane: int) -> None:
+def test_claim_without_the_lease_moves_nothing(site: AnySite, lane: int) -> None:
     """A token that is not the lane's, or a lane nobody has, is refused before anything moves."""
     endpoint, lease = site.create(hours(2)), site.lease()
     stale = Lease(lane=lane, owner="old", token=lease.token - 1)  # type: ignore[arg-type]
@@ -272,7 +276,7 @@ def test_claim_without_the_lease_moves_nothing(site: Site, lane: int) -> None:
 
 
 @pytest.mark.every_store
-def test_rows_the_ledger_has_stay_in_the_store(site: Site) -> None:
+def test_rows_the_ledger_has_stay_in_the_store(site: AnySite) -> None:
     """A restored backup of the legacy table is not claimed a second time, nor in the way."""
     endpoint, lease = site.create(hours(4)), site.lease()
     site.claim(endpoint, lease, max_rows=3)

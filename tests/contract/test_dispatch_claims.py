@@ -17,7 +17,7 @@ from migrator.ports import Batch, DispatchClaims, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
-pytestmark = pytest.mark.every_store(slow=True)
+pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
 
 _claims: type[DispatchClaims] = SqlClaims
 

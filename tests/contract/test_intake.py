@@ -15,7 +15,7 @@ from migrator.ports import Applied, ClearSaga, Intake, Lease, NewTimeout
 from migrator.stores.intake import SqlIntake
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
-pytestmark = pytest.mark.every_store(slow=True)
+pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
 
 _intake: type[Intake] = SqlIntake
 

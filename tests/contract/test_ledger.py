@@ -14,7 +14,7 @@ import pytest
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.errors import IllegalTransition, LeaseLost
+from migrator.errors import IllegalTransition, LeaseLost, LedgerCloned
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.facts import SqlLedgerFacts
@@ -115,6 +115,16 @@ def test_a_new_owner_adopts_the_lanes_open_batches(site: Site) -> None:
         site.batches.advance(batch, Event.BEGIN_STAGING, old)
     assert site.batches.open_batches(new) == [batch]
     assert site.batches.advance(batch, Event.BEGIN_STAGING, new).state is BatchState.STAGING
+
+
+def test_who_was_paused_while_a_ledger_was_adopted_gets_no_lane(site: Site) -> None:
+    """It would use the former id's queues, and leave marks in a store that nobody looks for."""
+    paused = site.leases
+    assert paused.acquire(LANE, "paused", OVER) is not None
+    site.adopt()
+    with pytest.raises(LedgerCloned, match="start this process again"):
+        paused.acquire(LANE, "paused", LONG)
+    assert site.leases.acquire(LANE, "new", LONG) is not None
 
 
 def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:
@@ -297,7 +307,7 @@ def test_runs_and_events_are_kept(site: Site) -> None:
     assert (summary.run, summary.status, summary.claimed) == (run, "done", 2)
     assert summary.options == {"mode": "staged", "lanes": 2, "once": True}
     assert summary.ended_at is not None
-    (event,) = site.books.events()
+    *_, event = site.books.events()  # a copied SQLite file was adopted before
     assert (event.kind, event.actor, event.batch) == ("run_begun", "test", 1)
     assert event.detail == {"endpoint": "Sales.Orders", "n": 1}
     assert site.books.events(after=event.id) == []

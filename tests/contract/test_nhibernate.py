@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
+from migrator.database.engine import reading
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ports import NewTimeout
@@ -125,6 +126,9 @@ def test_letter_case_is_as_the_database_sees_it(build: Callable[..., NHibernateS
         assert claim.batch.size == 2
         site.claims.release(claim.batch, lease)
         assert len(site.legacy_rows()) == 2
+        with reading(site.engine) as connection:
+            spelled = connection.scalars(text(f"SELECT Endpoint FROM {site.quoted()}")).all()
+        assert sorted(spelled) == sorted([OTHER, SALES, SALES.upper()])  # each as it was
     else:
         assert sorted(found) == sorted([OTHER, SALES, SALES.upper()])
         assert claim.batch.size == 1

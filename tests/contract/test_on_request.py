@@ -39,7 +39,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         if not url:
             pytest.skip(f"runs on request: set {variable} to a database for nothing else")
     engine = open_engine(url)
-    yield Site(engine=engine, endpoint_name=f"T{uuid4().hex[:8]}", schema=None)  # type: ignore[arg-type]
+    yield Site(engine=engine, endpoint_name=f"T{uuid4().hex[:8]}", schema=None)
     engine.dispose()
 
 

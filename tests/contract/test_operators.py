@@ -15,14 +15,15 @@ from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import LedgerError
 from migrator.ledger.hand_overs import SqlHandOvers
 from migrator.ports import Batch, HeldDestination, Lease, StoreEndpoint
-from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
+from tests.contract.site import Site
 
 EVERYTHING = QuarantineFilter()
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
 
 def _settled(
-    site: Site, lease: Lease, endpoint: StoreEndpoint, *, bad: tuple[int, ...] = ()
+    site: AnySite, lease: Lease, endpoint: StoreEndpoint, *, bad: tuple[int, ...] = ()
 ) -> Batch:
     """Claim what is there, quarantine the rows *bad*, and hand the rest over."""
     batch = site.claim(endpoint, lease, due_until=FAR).batch
@@ -182,7 +183,7 @@ def test_retry_leaves_rows_of_open_batches_alone(site: Site) -> None:
 
 @pytest.mark.every_store
 @pytest.mark.parametrize("is_named", [True, False])
-def test_quarantined_rows_go_back_byte_for_byte(site: Site, is_named: bool) -> None:
+def test_quarantined_rows_go_back_byte_for_byte(site: AnySite, is_named: bool) -> None:
     """Of one endpoint or of all; the ledger remembers them as released."""
     rows = hours(4)
     endpoint = site.create(rows)

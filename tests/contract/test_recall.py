@@ -15,7 +15,7 @@ from migrator.errors import LeaseLost
 from migrator.ports import Lease, StoreEndpoint
 from migrator.ports.recall import Recalls, Sighting
 from migrator.stores.recall import SqlRecalls
-from tests.contract.site import NOW, Site, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, hours, timeout_id
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -24,12 +24,7 @@ _recalls: type[Recalls] = SqlRecalls
 ALL = RecallScope()
 
 
-def recalls(site: Site) -> SqlRecalls:
-    """Return what is tested, over the site's database."""
-    return SqlRecalls(site.engine, site.tables, site.store, site.claims)
-
-
-def handed_over(site: Site, count: int = 4) -> Lease:
+def handed_over(site: AnySite, count: int = 4) -> Lease:
     """Hand over *count* rows, due from one hour on, and return the recall's lease."""
     endpoint, lease = site.create(hours(count)), site.lease()
     batch = site.claim(endpoint, lease, mode=Mode.DIRECT).batch
@@ -38,7 +33,7 @@ def handed_over(site: Site, count: int = 4) -> Lease:
     return site.lease(lane=999)
 
 
-def sighting(site: Site, number: int, *, extra_bytes: int = 0) -> Sighting:
+def sighting(site: AnySite, number: int, *, extra_bytes: int = 0) -> Sighting:
     """Return what a message of a row would claim to be."""
     row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(number))
     mark = RowMark(
@@ -50,30 +45,30 @@ def sighting(site: Site, number: int, *, extra_bytes: int = 0) -> Sighting:
 
 
 @pytest.mark.every_store
-def test_a_row_comes_back_as_it_was(site: Site) -> None:
+def test_a_row_comes_back_as_it_was(site: AnySite) -> None:
     """It is in its table and marked; the others stay handed over."""
     site.create()
     before = hours(4)
     lease = handed_over(site)
     found = sighting(site, before_number := 1)
-    outcomes = recalls(site).restore([found], ALL, lease, not_before=NOW)
+    outcomes = site.recalls().restore([found], ALL, lease, not_before=NOW)
     assert outcomes == {found: RecallOutcome.RESTORED}
     assert [row for row in site.legacy_rows()] == [before[before_number]]
     states = [row.state for row in site.ledger_rows() if row.store_id == timeout_id(1)]
     assert states == [RowState.RECALLED]
 
 
-def test_a_second_sighting_is_a_leftover(site: Site) -> None:
+def test_a_second_sighting_is_a_leftover(site: AnySite) -> None:
     """A crash between commit and acknowledgement leaves the message in its level."""
     lease = handed_over(site)
     found = sighting(site, 0)
-    recalls(site).restore([found], ALL, lease, not_before=NOW)
-    again = recalls(site).restore([found], ALL, lease, not_before=NOW)
+    site.recalls().restore([found], ALL, lease, not_before=NOW)
+    again = site.recalls().restore([found], ALL, lease, not_before=NOW)
     assert again == {found: RecallOutcome.LEFTOVER}
     assert len(site.legacy_rows()) == 1
 
 
-def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
+def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
     """Nothing of it is changed."""
     lease = handed_over(site)
     nobodys = RowMark(batch=BatchId(7), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
@@ -81,7 +76,7 @@ def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
     forged = sighting(site, 0, extra_bytes=1)
     near, other = sighting(site, 1), sighting(site, 3)
     scope = RecallScope(due_until=NOW + timedelta(hours=3, minutes=30))
-    outcomes = recalls(site).restore(
+    outcomes = site.recalls().restore(
         [stranger, forged, near, other],
         scope,
         lease,
@@ -96,21 +91,21 @@ def test_what_is_not_ours_not_meant_or_too_near_stays(site: Site) -> None:
     assert site.legacy_rows() == []
 
 
-def test_a_mark_with_another_id_is_left_to_a_person(site: Site) -> None:
+def test_a_mark_with_another_id_is_left_to_a_person(site: AnySite) -> None:
     """A ledger that was restored from a backup gives the same numbers to other rows."""
     lease = handed_over(site)
     ours = sighting(site, 0)
     other = replace(ours, row=replace(ours.row, timeout_id=TimeoutId(timeout_id(1))))
-    outcomes = recalls(site).restore([other], ALL, lease, not_before=NOW)
+    outcomes = site.recalls().restore([other], ALL, lease, not_before=NOW)
     assert outcomes == {other: RecallOutcome.DIFFERENT}
     assert site.legacy_rows() == []
 
 
-def test_the_only_copy_of_a_doubtful_timeout_stays(site: Site) -> None:
+def test_the_only_copy_of_a_doubtful_timeout_stays(site: AnySite) -> None:
     """Although an earlier row with its id was recalled: nobody can tell where that one is."""
     lease = handed_over(site, 1)
     first = sighting(site, 0)
-    recalls(site).restore([first], ALL, lease, not_before=NOW)
+    site.recalls().restore([first], ALL, lease, not_before=NOW)
     site.leases.surrender(lease)
     owner = site.lease()
     endpoint = StoreEndpoint(name=EndpointName(site.endpoint_name), source=site.source)
@@ -119,32 +114,32 @@ def test_the_only_copy_of_a_doubtful_timeout_stays(site: Site) -> None:
     site.batches.advance(batch, Event.GIVE_UP, owner)
     second = replace(first, row=replace(first.row, batch=batch.id))
     lease = site.lease(lane=999)
-    outcomes = recalls(site).restore([first, second], ALL, lease, not_before=NOW)
+    outcomes = site.recalls().restore([first, second], ALL, lease, not_before=NOW)
     assert outcomes == {first: RecallOutcome.LEFTOVER, second: RecallOutcome.UNSETTLED}
 
 
 @pytest.mark.every_store
-def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: Site) -> None:
+def test_an_id_that_is_in_its_table_again_is_left_to_a_person(site: AnySite) -> None:
     """Neither row is lost; the others come back."""
     lease = handed_over(site)
     site.insert([hours(1)[0]])
     taken, free = sighting(site, 0), sighting(site, 1)
-    outcomes = recalls(site).restore([taken, free], ALL, lease, not_before=NOW)
+    outcomes = site.recalls().restore([taken, free], ALL, lease, not_before=NOW)
     assert outcomes == {taken: RecallOutcome.TAKEN, free: RecallOutcome.RESTORED}
     assert len(site.legacy_rows()) == 2
 
 
-def test_without_the_lease_nothing_is_restored(site: Site) -> None:
+def test_without_the_lease_nothing_is_restored(site: AnySite) -> None:
     """Somebody else recalls."""
     lease = handed_over(site)
     found = sighting(site, 0)
     site.leases.surrender(lease)
     with pytest.raises(LeaseLost):
-        recalls(site).restore([found], ALL, lease, not_before=NOW)
+        site.recalls().restore([found], ALL, lease, not_before=NOW)
     assert site.legacy_rows() == []
 
 
-def test_no_lane_is_taken_while_somebody_recalls(site: Site) -> None:
+def test_no_lane_is_taken_while_somebody_recalls(site: AnySite) -> None:
     """Dispatchers go on; hand-over waits."""
     site.create()
     lease = site.lease(lane=999, owner="recall")
@@ -155,21 +150,23 @@ def test_no_lane_is_taken_while_somebody_recalls(site: Site) -> None:
     assert site.leases.acquire(Lane(3), "other", term) is not None
 
 
-def test_a_forecast_parts_rows_by_their_due_time(site: Site) -> None:
+def test_a_forecast_parts_rows_by_their_due_time(site: AnySite) -> None:
     """What has left, what is too near, what can come back, and until when all of that can."""
     handed_over(site)
     now = NOW + timedelta(hours=1, minutes=30)
-    expected = recalls(site).forecast(ALL, now=now, not_before=now + timedelta(hours=1))
+    expected = site.recalls().forecast(ALL, now=now, not_before=now + timedelta(hours=1))
     assert (expected.left, expected.too_near, expected.in_levels) == (1, 1, 2)
     assert expected.possible_until == NOW + timedelta(hours=2)
 
 
-def expected_of(site: Site, hours_on: float, *, scope: RecallScope = ALL) -> tuple[int, int, int]:
+def expected_of(
+    site: AnySite, hours_on: float, *, scope: RecallScope = ALL
+) -> tuple[int, int, int]:
     """Return the counts that are foretold *hours_on* after ``NOW``, with an hour's margin."""
     now = NOW + timedelta(hours=hours_on)
     by_rows = RecallScope(due_from=NOW, source=scope.source, run=scope.run)
     found, read = (
-        recalls(site).forecast(each, now=now, not_before=now + timedelta(hours=1))
+        site.recalls().forecast(each, now=now, not_before=now + timedelta(hours=1))
         for each in (scope, by_rows)
     )
     assert (found.is_exact, read.is_exact) == (True, True)
@@ -179,32 +176,32 @@ def expected_of(site: Site, hours_on: float, *, scope: RecallScope = ALL) -> tup
     return found.in_levels, found.too_near, found.left
 
 
-def test_a_forecast_is_the_same_by_batches_and_by_rows(site: Site) -> None:
+def test_a_forecast_is_the_same_by_batches_and_by_rows(site: AnySite) -> None:
     """Whether a batch is due later, partly, or as a whole; what came back is in none of them."""
     lease = handed_over(site)
     assert [expected_of(site, at) for at in (-5, 1.5, 9)] == [(4, 0, 0), (2, 1, 1), (0, 0, 4)]
     assert expected_of(site, -5, scope=RecallScope(run=RunId(10**9))) == (0, 0, 0)
-    recalls(site).restore([sighting(site, 0)], ALL, lease, not_before=NOW)
+    site.recalls().restore([sighting(site, 0)], ALL, lease, not_before=NOW)
     assert [expected_of(site, at)[0] for at in (-5, 1.5)] == [3, 2]
     assert expected_of(site, 9) == (0, 0, 3)
 
 
-def test_a_forecast_without_rows_promises_nothing(site: Site) -> None:
+def test_a_forecast_without_rows_promises_nothing(site: AnySite) -> None:
     """A batch that came back as a whole may have left copies; after its time nothing is found."""
     lease = handed_over(site)
     found = [sighting(site, number) for number in range(4)]
-    recalls(site).restore(found, ALL, lease, not_before=NOW)
+    site.recalls().restore(found, ALL, lease, not_before=NOW)
     assert expected_of(site, -5) == (0, 0, 0)
-    empty = recalls(site).forecast(ALL, now=NOW, not_before=NOW)
+    empty = site.recalls().forecast(ALL, now=NOW, not_before=NOW)
     assert (empty.possible_until, empty.may_find, empty.was_handed_over) == (None, True, False)
-    assert not recalls(site).forecast(ALL, now=NOW + timedelta(days=1), not_before=NOW).may_find
+    assert not site.recalls().forecast(ALL, now=NOW + timedelta(days=1), not_before=NOW).may_find
 
 
-def test_too_many_rows_are_counted_by_their_batches(site: Site) -> None:
+def test_too_many_rows_are_counted_by_their_batches(site: AnySite) -> None:
     """As if they were evenly spread; it says so, and promises no time."""
     handed_over(site, 10)
     now = NOW + timedelta(hours=5, minutes=30)
     margin = timedelta(hours=1)
-    about = recalls(site).forecast(ALL, now=now, not_before=now + margin, exact_rows=9)
+    about = site.recalls().forecast(ALL, now=now, not_before=now + margin, exact_rows=9)
     assert (about.in_levels, about.too_near, about.left) == (4, 1, 5)
     assert (about.is_exact, about.possible_until) == (False, now)

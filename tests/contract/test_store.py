@@ -9,9 +9,11 @@ import pytest
 
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.stores import survey as survey_module
+from migrator.stores.ravendb import reader
 from migrator.stores.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql_persistence import Placement
-from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
+from tests.contract.site import Site
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -28,7 +30,7 @@ def test_discovery_finds_timeouts_tables_by_their_columns(site: Site) -> None:
     assert [endpoint.name for endpoint in site.store.endpoints()] == ["Billing_EU", "Sales", "foo"]
 
 
-def test_a_database_without_timeouts_has_no_endpoints(site: Site) -> None:
+def test_a_database_without_timeouts_has_no_endpoints(site: AnySite) -> None:
     """Empty is an answer."""
     assert site.store.endpoints() == []
 
@@ -60,16 +62,33 @@ def test_configured_names_are_shown_as_written(build_site: Callable[..., Site]) 
 
 
 @pytest.mark.every_store
-def test_survey_yields_every_row_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks together are the whole table, whatever the due times."""
+def test_discovery_tells_whose_timeouts_there_are(site: AnySite) -> None:
+    """Sorted by name, each once; one that nobody knows is refused with the names there are."""
+    site.create(hours(2))
+    other = site.second("Billing")
+    other.create(hours(1, start=5))
+    names = [str(each.name) for each in site.store.endpoints()]
+    assert names == sorted(set(names))
+    assert {"Billing", names[-1]} <= set(names)
+    assert site.store.find(site.endpoint_name).source == site.source
+    with pytest.raises(UnknownEndpoint) as caught:
+        site.store.find("Sale.Orders")
+    assert caught.value.known == tuple(names)
+    other.close()
+
+
+@pytest.mark.every_store
+def test_survey_yields_every_row_once(site: AnySite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages together are all there is, whatever the due times."""
     monkeypatch.setattr(survey_module, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(reader, "PAGE_DOCUMENTS", 4)
     endpoint = site.create(hours(8))
-    chunks = list(site.store.survey(endpoint))
-    assert [len(chunk) for chunk in chunks] == [4, 4]
+    chunks = [chunk for chunk in site.store.survey(endpoint) if chunk]
+    assert len(chunks) > 1
     assert sorted(row.id for chunk in chunks for row in chunk) == [timeout_id(n) for n in range(8)]
 
 
-def test_survey_reports_a_row_as_it_is(site: Site) -> None:
+def test_survey_reports_a_row_as_it_is(site: AnySite) -> None:
     """Everything preview needs, and no body."""
     row = LegacyRow(id=timeout_id(1), body=b"xyz", destination=None, headers=None)
     ((found,),) = site.store.survey(site.create([row]))
@@ -78,18 +97,17 @@ def test_survey_reports_a_row_as_it_is(site: Site) -> None:
     assert found.due_at == datetime(2026, 3, 1, 13, 0, 0, 123456, tzinfo=UTC)
 
 
-def test_survey_shows_unusable_due_times_as_none(site: Site) -> None:
+@pytest.mark.every_store
+def test_survey_shows_unusable_due_times_as_none(site: AnySite) -> None:
     """Rows no timeout manager would ever send have no due time, and break nothing."""
-    strange = [None, "0999-12-31 23:59:59.000000"]
-    if site.has_schemas:
-        strange += ["infinity", "-infinity", "12000-01-01 00:00:00"]
-    rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(strange)]
-    (chunk,) = site.store.survey(site.create(rows))
-    assert [row.due_at for row in chunk] == [None] * len(strange)
+    rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(site.unusable_times)]
+    found = [row for page in site.store.survey(site.create(rows)) for row in page]
+    assert {row.id for row in found} == {row.id for row in rows}
+    assert {row.due_at for row in found} == {None}
 
 
 @pytest.mark.every_store
-def test_survey_knows_what_the_ledger_has(site: Site) -> None:
+def test_survey_knows_what_the_ledger_has(site: AnySite) -> None:
     """A row that will not be claimed is marked as such."""
     endpoint, lease = site.create(hours(2)), site.lease()
     site.claim(endpoint, lease, max_rows=1)
@@ -113,18 +131,18 @@ def test_survey_goes_on_while_rows_vanish(site: Site, monkeypatch: pytest.Monkey
     assert seen == [timeout_id(n) for n in range(9)]
 
 
-def test_survey_of_an_empty_table_yields_nothing(site: Site) -> None:
+def test_survey_of_an_empty_table_yields_nothing(site: AnySite) -> None:
     """No rows, no chunks."""
     assert list(site.store.survey(site.create())) == []
 
 
 @pytest.mark.every_store
 @pytest.mark.parametrize("rows", [0, 3])
-def test_a_trial_claim_changes_nothing(site: Site, rows: int) -> None:
+def test_a_trial_claim_changes_nothing(site: AnySite, rows: int) -> None:
     """It may be made on a live system, with or without rows."""
     endpoint = site.create(hours(rows))
     site.store.trial_claim(endpoint)
-    assert len(site.legacy_rows()) == rows
+    assert (site.legacy_rows(), site.remains()) == (hours(rows), [])
     assert site.ledger_rows() == []
     assert site.states() == {}
 
@@ -180,6 +198,7 @@ def test_a_damaged_vendor_run_is_reported(site: Site, row_status: int, count: in
 
 
 @pytest.mark.every_store
+@pytest.mark.tables
 def test_invented_rows_can_be_claimed(site: Site) -> None:
     """Seeding writes what the persistence writes, and the same seed writes it again."""
     what = Invention(

@@ -18,11 +18,10 @@ from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.domain.verification import BatchGap, DestinationBalance
 from migrator.ports import Batch, Lease, StoreEndpoint
-from migrator.ports.recall import Sighting
 from migrator.ports.verification import AuditedRow, LevelSighting, Verifications
-from migrator.stores.recall import SqlRecalls
 from migrator.stores.verification import SqlVerifications
-from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
+from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
+from tests.contract.site import Site
 
 pytestmark = pytest.mark.every_store(slow=True)
 
@@ -35,13 +34,13 @@ BODY = b'{"a":1}'
 """Of every row that says nothing else."""
 
 
-def verifications(site: Site) -> SqlVerifications:
-    """Return what is tested, over the site's database."""
-    return SqlVerifications(site.engine, site.tables, site.store)
-
-
 def handed_over(
-    site: Site, endpoint: StoreEndpoint, lease: Lease, *, bad: Sequence[int] = (), rows: int = 1000
+    site: AnySite,
+    endpoint: StoreEndpoint,
+    lease: Lease,
+    *,
+    bad: Sequence[int] = (),
+    rows: int = 1000,
 ) -> Batch:
     """Claim, set the rows *bad* aside, and hand over the rest."""
     batch = site.claim(endpoint, lease, mode=Mode.DIRECT, max_rows=rows).batch
@@ -59,15 +58,15 @@ def handed_over(
     return site.batches.advance(batch, Event.ALL_SETTLED, lease)
 
 
-def is_intact(site: Site, number: int) -> bool:
+def is_intact(site: AnySite, number: int) -> bool:
     """Return whether a row still has the content it was claimed with."""
     row = row_of(site, number)
-    return verifications(site).intact([row.id])[row.id]
+    return site.verifications().intact([row.id])[row.id]
 
 
-def row_of(site: Site, number: int) -> AuditedRow:
+def row_of(site: AnySite, number: int) -> AuditedRow:
     """Return what is said of one row."""
-    rows = verifications(site).rows(after=0, at_most=100)
+    rows = site.verifications().rows(after=0, at_most=100)
     return next(row for row in rows if row.timeout_id == timeout_id(number))
 
 
@@ -98,21 +97,17 @@ def _in_every_state(site: Site) -> Lease:
     site.batches.advance(sent, Event.ALL_DISPATCHED, dispatcher)
     site.claims.release(released, lease)
     site.claims.release_quarantined(endpoint, QuarantineFilter(timeout_id=timeout_id(2)))
-    recalls = SqlRecalls(site.engine, site.tables, site.store, site.claims)
-    row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(4))
-    mark = RowMark(
-        batch=BatchId(row.batch_id), row_index=row.row_index, timeout_id=TimeoutId(timeout_id(4))
-    )
-    seen = Sighting(row=mark, body_bytes=len(BODY))
-    recalls.restore([seen], RecallScope(), site.lease(lane=999), not_before=NOW)
+    seen = [each for each in site.sightings() if each.row.timeout_id == timeout_id(4)]
+    site.recalls().restore(seen, RecallScope(), site.lease(lane=999), not_before=NOW)
     return dispatcher
 
 
 @pytest.mark.every_store
+@pytest.mark.tables
 def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     """What was claimed is somewhere, also after purging; rows given back were never claimed."""
     dispatcher = _in_every_state(site)
-    books = verifications(site)
+    books = site.verifications()
     (balance,) = books.balances()
     assert (balance.endpoint, balance.source) == ("Sales.Orders", site.source)
     assert (balance.claimed, balance.purged, balance.in_store) == (10, 0, 6)
@@ -146,21 +141,21 @@ def test_an_endpoint_whose_table_is_gone_is_balanced_all_the_same(site: Site) ->
     handed_over(site, StoreEndpoint(name="Billing", source=billing.source), lease)  # type: ignore[arg-type]
     site.execute(f"DROP TABLE {site.quoted()}")
     other = site.second()
-    found = [(b.endpoint, b.in_store, b.claimed) for b in verifications(other).balances()]
+    found = [(b.endpoint, b.in_store, b.claimed) for b in other.verifications().balances()]
     assert found == [("Billing", 0, 1), ("Sales.Orders", None, 2)]
-    assert verifications(other).in_both_places((), at_most=5) == (0, [])
+    assert other.verifications().in_both_places((), at_most=5) == (0, [])
     other.engine.dispose()
 
 
-def test_an_empty_ledger_has_nothing_to_balance(site: Site) -> None:
+def test_an_empty_ledger_has_nothing_to_balance(site: AnySite) -> None:
     """Fresh is not broken."""
-    books = verifications(site)
+    books = site.verifications()
     assert (books.balances(), books.destinations(now=NOW)) == ([], [])
     assert (books.gaps((), at_most=5), books.in_both_places((), at_most=5)) == ((0, []), (0, []))
     assert (books.rows(after=0, at_most=5), books.known([]), books.intact([])) == ([], {}, {})
 
 
-def test_destinations_are_told_by_due_time(site: Site) -> None:
+def test_destinations_are_told_by_due_time(site: AnySite) -> None:
     """What waits, what must have left, what was set aside; rows in flight are not among them."""
     rows = [
         *hours(4),
@@ -170,7 +165,7 @@ def test_destinations_are_told_by_due_time(site: Site) -> None:
     lease, endpoint = site.lease(), site.create(rows)
     handed_over(site, endpoint, lease, bad=(2,), rows=5)
     site.claim(endpoint, lease)
-    found = verifications(site).destinations(now=NOW + timedelta(hours=2))
+    found = site.verifications().destinations(now=NOW + timedelta(hours=2))
     expected = [(None, 0, 0, 1), ("Alerts", 0, 1, 0), ("Billing", 1, 2, 0)]
     assert found == [
         DestinationBalance(
@@ -187,11 +182,11 @@ def test_destinations_are_told_by_due_time(site: Site) -> None:
 # ── gaps ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_deleted_row_is_a_gap(site: Site) -> None:
+def test_a_deleted_row_is_a_gap(site: AnySite) -> None:
     """In its batch, and in the balance; the first of several are shown, and all are counted."""
     lease, endpoint = site.lease(), site.create(hours(6))
     batches = [handed_over(site, endpoint, lease, rows=2) for _ in range(3)]
-    table, books = site.tables.timeout, verifications(site)
+    table, books = site.tables.timeout, site.verifications()
     with writing(site.engine) as connection:
         for batch in (batches[0], batches[2]):
             is_it = (table.c.batch_id == batch.id) & (table.c.row_index == 1)
@@ -211,13 +206,13 @@ def test_a_deleted_row_is_a_gap(site: Site) -> None:
     assert [(g.size, g.purged, g.rows) for g in books.gaps((), at_most=5)[1]] == [(2, 1, 0)] * 2
 
 
-def test_rows_whose_batch_is_gone_are_doubtful(site: Site) -> None:
+def test_rows_whose_batch_is_gone_are_doubtful(site: AnySite) -> None:
     """They are too many for a batch of which nothing is known, and are still looked at."""
     lease, endpoint = site.lease(), site.create(hours(3))
     batch = handed_over(site, endpoint, lease, bad=(0,))
     with writing(site.engine) as connection:
         connection.execute(delete(site.tables.batch).where(site.tables.batch.c.id == batch.id))
-    books = verifications(site)
+    books = site.verifications()
     (balance,) = books.balances()
     assert balance.rows == {"doubtful": 2, "quarantined": 1}
     assert (balance.claimed, balance.unaccounted) == (0, -3)
@@ -233,18 +228,18 @@ def test_rows_whose_batch_is_gone_are_doubtful(site: Site) -> None:
 # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_come_page_by_page_and_whole(site: Site) -> None:
+def test_rows_come_page_by_page_and_whole(site: AnySite) -> None:
     """With the state they are in, and the hash they were claimed with."""
     rows = [
         *hours(2),
-        LegacyRow(id=timeout_id(2), body=None, headers=None, due="2026-03-01 16:00:00.000000"),
-        LegacyRow(id=timeout_id(3), body=b"", headers="Büro", due="2026-03-01 17:00:00.000000"),
+        LegacyRow(id=timeout_id(2), body=b"", headers=None, due="2026-03-01 16:00:00.000000"),
+        LegacyRow(id=timeout_id(3), headers='{"a":"Büro"}', due="2026-03-01 17:00:00.000000"),
         LegacyRow(id=timeout_id(4), body=b"\x00\xff", due="2026-03-01 18:00:00.000000"),
     ]
     lease, endpoint = site.lease(), site.create(rows)
     batch = handed_over(site, endpoint, lease, bad=(1,), rows=4)
     site.claim(endpoint, lease)
-    books = verifications(site)
+    books = site.verifications()
     first = books.rows(after=0, at_most=3)
     rest = books.rows(after=first[-1].id, at_most=3)
     assert books.rows(after=rest[-1].id, at_most=3) == []
@@ -270,7 +265,7 @@ def test_rows_come_page_by_page_and_whole(site: Site) -> None:
     [{"body": b'{"a":2}'}, {"body": None}, {"headers": "{}"}, {"content_hash": "0" * 64}],
     ids=["body", "no body", "headers", "hash"],
 )
-def test_a_row_that_was_changed_is_not_intact(site: Site, changes: dict[str, object]) -> None:
+def test_a_row_that_was_changed_is_not_intact(site: AnySite, changes: dict[str, object]) -> None:
     """Whichever side was changed; the others still are."""
     handed_over(site, site.create(hours(3)), site.lease())
     table = site.tables.timeout
@@ -280,6 +275,7 @@ def test_a_row_that_was_changed_is_not_intact(site: Site, changes: dict[str, obj
     assert [is_intact(site, number) for number in range(3)] == [True, False, True]
 
 
+@pytest.mark.tables
 def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site) -> None:
     """SQLite takes a value of any type into any column."""
     if not site.is_sqlite:
@@ -290,18 +286,18 @@ def test_a_body_that_became_text_does_not_keep_others_from_being_read(site: Site
         id=timeout_id(0),
     )
     assert [is_intact(site, number) for number in range(2)] == [False, True]
-    (known,) = verifications(site).known([sighting(0, batch=batch.id, body=b"x")]).values()
+    (known,) = site.verifications().known([sighting(0, batch=batch.id, body=b"x")]).values()
     assert known.is_same_body
 
 
 @pytest.mark.every_store
-def test_a_timeout_in_both_places_is_found(site: Site) -> None:
+def test_a_timeout_in_both_places_is_found(site: AnySite) -> None:
     """Open rows only: what was put back belongs there."""
     rows = hours(4)
     lease, endpoint = site.lease(), site.create(rows)
     handed_over(site, endpoint, lease, bad=(3,))
     site.claims.release_quarantined(endpoint)
-    books = verifications(site)
+    books = site.verifications()
     assert books.in_both_places((), at_most=5) == (0, [])
     site.insert(rows[1:3])
     total, found = books.in_both_places((), at_most=5)
@@ -311,6 +307,7 @@ def test_a_timeout_in_both_places_is_found(site: Site) -> None:
     assert books.in_both_places((), at_most=1)[0] == 2
 
 
+@pytest.mark.tables
 def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
     """However much is wrong with them, the first of the others are returned, and counted."""
     lease, rows = site.lease(), hours(1, start=5)
@@ -321,7 +318,7 @@ def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
     handed_over(site, billing, lease)
     site.insert(hours(3))
     site.insert(rows, source=second)
-    table, books = site.tables.timeout, verifications(site)
+    table, books = site.tables.timeout, site.verifications()
     total, found = books.in_both_places([billing.name], at_most=1)
     assert (total, [row.timeout_id for row in found]) == (1, [timeout_id(5)])
     assert books.in_both_places((), at_most=1)[0] == 4
@@ -335,7 +332,7 @@ def test_endpoints_that_are_not_meant_take_no_place(site: Site) -> None:
 # ── sightings ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
+def test_known_timeouts_are_told_with_state_and_body(site: AnySite) -> None:
     """There may be messages with different bodies; rows that nobody knows are left out."""
     batch = handed_over(site, site.create(hours(2)), site.lease(), bad=(1,))
     same, other, aside = (
@@ -344,7 +341,7 @@ def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
         sighting(1, batch=batch.id),
     )
     unknown = [sighting(0, batch=batch.id + 1), sighting(0, batch=batch.id, index=7)]
-    found = verifications(site).known([same, other, aside, *unknown])
+    found = site.verifications().known([same, other, aside, *unknown])
     assert set(found) == {same, other, aside}
     assert [found[each].is_same_body for each in (same, other, aside)] == [True, False, True]
     assert [found[each].state for each in (same, aside)] == ["handed_over", "quarantined"]
@@ -357,38 +354,38 @@ def test_known_timeouts_are_told_with_state_and_body(site: Site) -> None:
     assert (one.id, one.timeout_id) == (row_of(site, 0).id, timeout_id(0))
 
 
-def test_a_mark_is_looked_up_whatever_id_it_came_with(site: Site) -> None:
+def test_a_mark_is_looked_up_whatever_id_it_came_with(site: AnySite) -> None:
     """Whoever asked can tell that the ledger has another timeout under it."""
     batch = handed_over(site, site.create(hours(1)), site.lease())
-    (known,) = verifications(site).known([sighting(7, batch=batch.id, index=0)]).values()
+    (known,) = site.verifications().known([sighting(7, batch=batch.id, index=0)]).values()
     assert known.timeout_id == timeout_id(0)
 
 
-def test_a_message_without_body_is_that_of_a_row_without(site: Site) -> None:
+def test_a_message_without_body_is_that_of_a_row_without(site: AnySite) -> None:
     """Null and empty are the same on the wire."""
     row = LegacyRow(id=timeout_id(0), body=None)
     batch = handed_over(site, site.create([row]), site.lease())
-    (found,) = verifications(site).known([sighting(0, batch=batch.id, body=b"")]).values()
+    (found,) = site.verifications().known([sighting(0, batch=batch.id, body=b"")]).values()
     assert found.is_same_body
 
 
-def test_a_row_that_was_claimed_again_has_a_mark_of_its_own(site: Site) -> None:
+def test_a_row_that_was_claimed_again_has_a_mark_of_its_own(site: AnySite) -> None:
     """A message of the first batch is told from one of the second."""
     lease, endpoint = site.lease(), site.create(hours(1))
     first = site.claim(endpoint, lease).batch
     site.claims.release(first, lease)
     second = site.claim(endpoint, lease).batch
-    books = verifications(site)
+    books = site.verifications()
     seen = [sighting(0, batch=each.id) for each in (first, second)]
     assert [books.known([each])[each].state for each in seen] == ["released", "claimed"]
 
 
-def test_rows_of_batches_that_were_claimed_lately_are_found(site: Site) -> None:
+def test_rows_of_batches_that_were_claimed_lately_are_found(site: AnySite) -> None:
     """Page by page, in the order of their ids."""
     lease, endpoint = site.lease(), site.create(hours(4))
     first = site.claim(endpoint, lease, max_rows=2).batch
     site.claim(endpoint, lease, max_rows=2)
-    batch, books = site.tables.batch, verifications(site)
+    batch, books = site.tables.batch, site.verifications()
     since = datetime.now(UTC) - timedelta(days=1)
     with writing(site.engine) as connection:
         long_ago = {"claimed_at": since - timedelta(days=1)}

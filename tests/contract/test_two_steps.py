@@ -1,0 +1,395 @@
+"""Claims and returns in two recorded steps, which every document store promises.
+
+Each test stops the process at a named step, or has others act in between, and lets another process
+go on. Source: docs/adr/0008-two-step-claims.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.recall import RecallOutcome, RecallScope
+from migrator.domain.report import QuarantineFilter
+from migrator.domain.states import BatchState, Mode, RowState
+from migrator.domain.timeouts import TimeoutId
+from migrator.errors import LeaseLost, LedgerError, StoreError
+from migrator.ledger.identity import check_identity
+from migrator.ports import Batch, Lease
+from migrator.ports.recall import Sighting
+from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
+from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
+from tests.contract.document_site import DocumentSite, Stopped
+
+pytestmark = pytest.mark.documents(rarely=["ravendb-3.5"])  # 4.1 is asked the same
+
+SAGA = "5f6e0c1a-0000-4000-8000-00000000c2d1"
+ALL = RecallScope()
+CLAIM_STEPS = ["claim.recorded", "claim.taken", "claim.confirmed"]
+RELEASE_STEPS = ["release.recorded", "release.restored", "release.confirmed"]
+RECALL_STEPS = ["recall.recorded", "recall.put_back", "recall.confirmed"]
+
+
+def claimed_until(site: DocumentSite, step: str, rows: Sequence[LegacyRow]) -> Lease:
+    """Claim *rows* in a process that ends at *step*; return the next one's lease."""
+    endpoint, lease = site.create(rows), site.lease()
+    site.stop_at = step
+    with pytest.raises(Stopped):
+        site.claim(endpoint, lease)
+    site.stop_at = ""
+    return site.lease()
+
+
+def resume(site: DocumentSite, lease: Lease) -> list[Batch | None]:
+    """Do in another process what a lane does when it starts; return what it went on with."""
+    other = site.second()
+    half_done = [
+        batch
+        for batch in other.batches.open_batches(lease)
+        if batch.state in (BatchState.CLAIMING, BatchState.RELEASING)
+    ]
+    found = [other.claims.resume(batch, lease) for batch in half_done]
+    other.close()
+    return found
+
+
+def ids(site: DocumentSite) -> list[str]:
+    """Return the ids of the endpoint's timeouts in the store."""
+    return [row.id for row in site.legacy_rows()]
+
+
+def expire(site: DocumentSite) -> None:
+    """Let every lease run out."""
+    with site.engine.begin() as connection:
+        past = datetime(2020, 1, 1, tzinfo=UTC)
+        connection.execute(update(site.tables.lease).values(until=past))
+
+
+# ── claiming ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("step", CLAIM_STEPS)
+def test_a_claim_that_ends_anywhere_is_finished(site: DocumentSite, step: str) -> None:
+    """Nothing is lost and nothing is in both places, whoever goes on; and it can go back."""
+    rows = hours(3)
+    lease = claimed_until(site, step, rows)
+    resume(site, lease)
+    assert site.states() == {"claimed": 3}
+    assert site.legacy_rows() == []
+    assert bool(site.remains()) == (step == "claim.confirmed")  # which nobody asks for any more
+    (batch,) = site.batches.open_batches(lease)
+    assert site.claims.release(batch, lease) == 3
+    assert site.legacy_rows() == rows
+
+
+def test_what_a_manager_took_meanwhile_is_not_ours(site: DocumentSite) -> None:
+    """It removed one, and cleared a saga, after we had read them."""
+    rows = [*hours(3), LegacyRow(id=timeout_id(3), saga_id=SAGA)]
+    lease = claimed_until(site, "claim.recorded", rows)
+    assert site.manager.remove(rows[0].id)
+    assert site.manager.remove_saga(SAGA) == 1
+    (resumed,) = resume(site, lease)
+    assert resumed is not None
+    assert (resumed.size, resumed.state) == (2, BatchState.CLAIMED)
+    assert [row.store_id for row in site.ledger_rows()] == [rows[1].id, rows[2].id]
+    assert (site.legacy_rows(), site.remains()) == ([], [])
+
+
+def test_a_claim_of_which_all_is_gone_leaves_no_batch(site: DocumentSite) -> None:
+    """The timeout manager was faster with every one."""
+    lease = claimed_until(site, "claim.recorded", hours(2))
+    for row in hours(2):
+        assert site.manager.remove(row.id)
+    assert resume(site, lease) == [None]
+    assert site.batches.open_batches(lease) == []
+    assert (site.ledger_rows(), site.remains()) == ([], [])
+
+
+def test_what_was_removed_and_stored_again_is_not_ours(site: DocumentSite) -> None:
+    """The same id and content, and another version: who stored it may have sent the first."""
+    rows = hours(2)
+    lease = claimed_until(site, "claim.recorded", rows)
+    assert site.manager.remove(rows[0].id)
+    site.insert(rows[:1])
+    resume(site, lease)
+    assert [row.store_id for row in site.ledger_rows()] == [rows[1].id]
+    assert site.legacy_rows() == rows[:1]
+
+
+def test_what_another_lane_recorded_meanwhile_is_left_to_it(
+    site: DocumentSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lanes read the same ones: whoever records one first takes it, and nobody else does."""
+    rows = hours(2)
+    endpoint, lease, read = site.create(rows), site.lease(), site.documents.read
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.undo()
+        found = read(*args)
+        other = site.second()
+        other.stop_at = "claim.recorded"
+        with pytest.raises(Stopped):
+            other.claim(endpoint, other.lease(lane=1), max_rows=1)
+        other.close()
+        return found
+
+    monkeypatch.setattr(site.documents, "read", overtaken)
+    assert site.ids(site.claim(endpoint, lease)) == [rows[1].id]
+    assert ids(site) == [rows[0].id]
+    resume(site, site.lease(lane=1))
+    assert site.states() == {"claimed": 2}
+    assert (site.legacy_rows(), site.remains()) == ([], [])
+
+
+def test_a_batch_of_another_place_is_not_finished_here(site: DocumentSite) -> None:
+    """Nothing would be found in there, and what was claimed would be taken for somebody else's."""
+    lease = claimed_until(site, "claim.taken", hours(1))
+    with site.engine.begin() as connection:
+        connection.execute(update(site.tables.batch).values(source="elsewhere/x"))
+    with pytest.raises(StoreError, match="nothing was changed"):
+        resume(site, lease)
+    assert site.states() == {"claiming": 1}
+
+
+# ── putting back ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("step", RELEASE_STEPS)
+def test_a_release_that_ends_anywhere_restores_once(site: DocumentSite, step: str) -> None:
+    """Also when a timeout manager sends one of them before somebody goes on."""
+    rows = hours(3)
+    endpoint, lease = site.create(rows), site.lease()
+    claim = site.claim(endpoint, lease)
+    site.stop_at = step
+    with pytest.raises(Stopped):
+        site.claims.release(claim.batch, lease)
+    was_sent = site.manager.remove(rows[0].id)
+    assert was_sent == (step != "release.recorded")
+    assert resume(site, site.lease()) in ([None], [])
+    assert site.states() == {"released": 3}
+    assert site.legacy_rows() == rows[was_sent:]
+
+
+def test_whoever_comes_late_restores_nothing(
+    site: DocumentSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held up while another one restored all, and the timeout manager sent it."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    claim = site.claim(endpoint, lease)
+    put_back = site.documents.put_back
+
+    def held_up(*args: Any, **options: Any) -> Any:
+        expire(site)
+        assert resume(site, site.lease(owner="other")) == [None]
+        assert site.manager.remove(timeout_id(0))
+        return put_back(*args, **options)
+
+    monkeypatch.setattr(site.documents, "put_back", held_up)
+    with pytest.raises(LeaseLost):
+        site.claims.release(claim.batch, lease)
+    assert (site.legacy_rows(), site.states()) == ([], {"released": 1})
+
+
+def test_an_id_that_is_stored_again_is_left_to_a_person(site: DocumentSite) -> None:
+    """A release sets ours aside and leaves theirs; once that is gone, ours can go back."""
+    rows = hours(2)
+    endpoint, lease = site.create(rows), site.lease()
+    claim = site.claim(endpoint, lease)
+    theirs = LegacyRow(id=rows[0].id, body=b"theirs", due=due_in(timedelta(hours=9)))
+    site.insert([theirs])
+    assert site.claims.release(claim.batch, lease) == 1
+    assert site.states() == {"released": 1, "quarantined": 1}
+    assert [row.reason for row in site.ledger_rows() if row.state == "quarantined"] == ["id-taken"]
+    assert theirs in site.legacy_rows()
+    assert site.claims.release_quarantined(None) == 0
+    assert site.manager.remove(theirs.id)
+    assert site.claims.release_quarantined(None) == 1
+    assert ids(site) == [row.id for row in rows]
+
+
+def _set_aside(site: DocumentSite) -> None:
+    """Settle a batch of which one row is in quarantine."""
+    endpoint, lease = site.create(hours(1)), site.lease()
+    claim = site.claim(endpoint, lease)
+    finding = Quarantine(
+        row_index=0,
+        timeout_id=TimeoutId(timeout_id(0)),
+        reason=Reason.NO_DESTINATION,
+        detail="",
+    )
+    site.batches.quarantine(claim.batch, [finding], lease)
+    site.hand_over(claim, lease)
+
+
+def test_two_rollbacks_at_once_restore_once(site: DocumentSite) -> None:
+    """One is held up between recording and restoring; the other one did it all, and it was sent."""
+    _set_aside(site)
+    rows = site.document_books.begin_return(None, QuarantineFilter(), after=0)
+    other = site.second()
+    assert other.claims.release_quarantined(None) == 1
+    other.close()
+    assert site.manager.remove(timeout_id(0))
+    assert site.claims.bring_back(rows, RowState.RELEASED) == 0
+    assert (site.legacy_rows(), site.states()) == ([], {"released": 1})
+
+
+@pytest.mark.parametrize("step", ["return.recorded", "return.restored", "return.confirmed"])
+def test_a_row_that_goes_back_alone_goes_once(site: DocumentSite, step: str) -> None:
+    """From quarantine: whoever is told to do it again finds what was done."""
+    _set_aside(site)
+    site.stop_at = step
+    with pytest.raises(Stopped):
+        site.claims.release_quarantined(None)
+    was_sent = site.manager.remove(timeout_id(0))
+    assert was_sent == (step != "return.recorded")
+    other = site.second()
+    other.claims.release_quarantined(None)
+    other.close()
+    assert site.states() == {"released": 1}
+    assert site.legacy_rows() == ([] if was_sent else hours(1))
+
+
+def test_a_body_nobody_can_read_is_set_aside_and_never_sent_empty(site: DocumentSite) -> None:
+    """A retry leaves it alone, and it goes back as it was."""
+    broken, whole = hours(2)
+    endpoint, lease = site.create([whole]), site.lease()
+    site.put_flawed(broken)
+    before = site.look().exact[broken.id]
+    claim = site.claim(endpoint, lease)
+    assert site.ids(claim) == [whole.id]
+    site.hand_over(claim, lease)
+    assert [row.reason for row in site.ledger_rows()] == ["body-missing", None]
+    assert site.quarantine.retry(QuarantineFilter(), mode=Mode.DIRECT) == 0
+    assert site.claims.release_quarantined(endpoint) == 1
+    assert site.look().exact[broken.id] == before
+
+
+# ── recalling ───────────────────────────────────────────────────────────────────────────────────
+
+
+def handed_over(site: DocumentSite, rows: Sequence[LegacyRow]) -> tuple[list[Sighting], Lease]:
+    """Hand *rows* over; return their messages and the recall's lease."""
+    endpoint, lease = site.create(rows), site.lease()
+    site.hand_over(site.claim(endpoint, lease), lease)
+    return site.sightings(), site.lease(lane=999)
+
+
+@pytest.mark.parametrize("step", RECALL_STEPS)
+def test_a_recall_that_ends_anywhere_restores_once(site: DocumentSite, step: str) -> None:
+    """It is made again with the same messages; what a manager sent meanwhile stays sent."""
+    rows = hours(2)
+    found, lease = handed_over(site, rows)
+    site.stop_at = step
+    with pytest.raises(Stopped):
+        site.recalls().restore(found, ALL, lease, not_before=NOW)
+    was_sent = site.manager.remove(rows[0].id)
+    assert was_sent == (step != "recall.recorded")
+    other = site.second()
+    outcomes = other.recalls().restore(found, ALL, lease, not_before=NOW)
+    other.close()
+    done = RecallOutcome.LEFTOVER if step == "recall.confirmed" else RecallOutcome.RESTORED
+    assert outcomes == dict.fromkeys(found, done)
+    assert site.states() == {"recalled": 2}
+    assert site.legacy_rows() == rows[was_sent:]
+
+
+def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: DocumentSite) -> None:
+    """The timeout is in the store already: left in its level as well, it would be sent twice."""
+    found, lease = handed_over(site, hours(1))
+    site.stop_at = "recall.put_back"
+    with pytest.raises(Stopped):
+        site.recalls().restore(found, ALL, lease, not_before=NOW)
+    assert site.verifications().in_both_places([], at_most=10)[0] == 1
+    site.stop_at = ""
+    scope, near = RecallScope(destination="Another"), NOW + timedelta(hours=2)
+    outcomes = site.recalls().restore(found, scope, lease, not_before=near)
+    assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
+    assert site.states() == {"recalled": 1}
+
+
+# ── a ledger with another id ────────────────────────────────────────────────────────────────────
+
+
+def adopt(site: DocumentSite) -> Lease:
+    """Give the ledger another id, and take the lane again."""
+    before = site.ledger_id
+    site.adopt()
+    assert site.ledger_id != before
+    return site.lease()
+
+
+def test_a_claim_that_was_begun_under_a_former_id_is_finished(site: DocumentSite) -> None:
+    """The ledger was adopted in between, and the evidence tells all the same."""
+    claimed_until(site, "claim.taken", hours(2))
+    resume(site, adopt(site))
+    assert site.states() == {"claimed": 2}
+    assert (site.legacy_rows(), site.remains()) == ([], [])
+
+
+@pytest.mark.parametrize("step", ["release.restored", "return.restored"])
+def test_what_went_back_under_a_former_id_is_finished(site: DocumentSite, step: str) -> None:
+    """Whole or row by row: what a timeout manager sent meanwhile does not come back again."""
+    if step == "return.restored":
+        _set_aside(site)
+        site.stop_at = step
+        with pytest.raises(Stopped):
+            site.claims.release_quarantined(None)
+    else:
+        endpoint, lease = site.create(hours(1)), site.lease()
+        claim = site.claim(endpoint, lease)
+        site.stop_at = step
+        with pytest.raises(Stopped):
+            site.claims.release(claim.batch, lease)
+    site.stop_at = ""
+    lease = adopt(site)
+    assert site.manager.remove(timeout_id(0))
+    resume(site, lease)
+    site.claims.release_quarantined(None)
+    assert site.states() == {"released": 1}
+    assert (site.legacy_rows(), site.remains()) == ([], [])
+
+
+def test_a_ledger_is_not_adopted_in_the_middle_of_a_recall(site: DocumentSite) -> None:
+    """The messages of what may be in the store again are known by its former id alone."""
+    found, lease = handed_over(site, hours(1))
+    site.stop_at = "recall.recorded"
+    with pytest.raises(Stopped):
+        site.recalls().restore(found, ALL, lease, not_before=NOW)
+    with pytest.raises(LedgerError, match="db adopt --moved"):
+        site.adopt()
+    assert check_identity(site.engine, site.tables) == site.ledger_id
+
+
+# ── looking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_half_claimed_is_in_one_place(site: DocumentSite) -> None:
+    """It is in the store and recorded in the ledger, and no verification complains."""
+    claimed_until(site, "claim.recorded", hours(2))
+    assert site.verifications().in_both_places([], at_most=10) == (0, [])
+
+
+def test_the_books_compare_store_and_ledger(site: DocumentSite) -> None:
+    """What is in both places is told; the counts are of live timeouts."""
+    endpoint = site.create(hours(3))
+    site.claim(endpoint, site.lease(), max_rows=2)
+    site.insert(hours(1))
+    books = site.verifications()
+    (balance,) = books.balances()
+    assert (balance.in_store, balance.claimed) == (2, 2)
+    total, both = books.in_both_places([], at_most=10)
+    assert (total, [each.timeout_id for each in both]) == (1, [timeout_id(0)])
+
+
+def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) -> None:
+    """How many, how soon, and how fast the store answers."""
+    site.create(hours(3))
+    counted = DocumentCounting(site.documents).count(site.source, NOW + timedelta(minutes=30))
+    assert (counted.rows, counted.is_all) == (3, True)
+    assert counted.due == [("up to 1h", 1), ("up to 1d", 2)]
+    assert 0 < DocumentPulse(site.documents).answer_s(site.source, patience=LONG) < 60

@@ -1,0 +1,39 @@
+"""A half-finished run of the vendor's migration tool: two tools at the same timeouts lose some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from migrator.domain.findings import Level
+from migrator.engine.checks import vendor_run
+from tests.contract.any_site import AnySite, hours
+
+pytestmark = pytest.mark.every_store
+
+
+class NoQueues:
+    """A broker on which the vendor's tool has left nothing."""
+
+    def queues(self, names: Sequence[str]) -> Mapping[str, None]:
+        """Return that none of *names* exists."""
+        return dict.fromkeys(names)
+
+
+def findings(site: AnySite) -> list[tuple[Level, str]]:
+    """Return what the preflight check finds."""
+    found = vendor_run.check(site.store, NoQueues())  # type: ignore[arg-type]  # all it asks
+    return [(each.level, each.text) for each in found]
+
+
+def test_a_half_finished_run_is_refused(site: AnySite) -> None:
+    """Until it is finished or aborted with that tool; its endpoint is named."""
+    site.create(hours(1))
+    before = findings(site)
+    assert [level for level, _ in before] == [Level.OK]
+    with site.vendor_run():
+        found = findings(site)
+        assert {level for level, _ in found} == {Level.REFUSED}
+        assert any(site.endpoint_name in text for _, text in found)
+    assert findings(site) == before
