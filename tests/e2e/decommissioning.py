@@ -13,13 +13,6 @@ from urllib.parse import quote
 import pika
 
 from dev.rabbit import RabbitNode
-from migrator.broker.addresses import parse_address
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.topology import create_delays
-from migrator.database.engine import open_engine
-from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
-from migrator.ledger.tables import build_tables
 from tests.e2e.rig import Rig
 
 _KEPT = ", ".join(f"{{{kind}, [{{60, 1}}]}}" for kind in ("global", "basic", "detailed"))
@@ -60,13 +53,10 @@ class Old:
         self._vhost = quote(vhost, safe="")
 
     def prepare(self) -> None:
-        """Create legacy table, ledger and levels, in this process: it is quicker."""
+        """Create legacy table, ledger and levels."""
         self.rig.create_store()
-        engine = open_engine(self.rig.database_url)
-        upgrade(engine, build_tables(names_for(engine)))
-        engine.dispose()
-        address = parse_address(self.rig.broker_url)
-        create_delays(ConnectionSettings(address=address), self.rig.delays)
+        self.rig.create_ledger()
+        self.rig.create_levels()
 
     def declare(
         self,

@@ -37,10 +37,9 @@ def prepare_dispatcher(rig: Rig, folder: Path, *, mode: str = "dispatch", **sect
     rig.config = folder / "migrator.toml"
     rig.config.write_text(settings_text(rig.endpoint, mode=mode, **sections))
     rig.create_store()
-    verbs = [("db", "upgrade")] + ([] if mode == "dispatch" else [("delays", "create")])
-    for process in [rig.start(*verb) for verb in verbs]:
-        done = rig.finish(process)
-        assert done.returncode == 0, done.stderr[-4000:]
+    rig.create_ledger()
+    if mode != "dispatch":
+        rig.create_levels()
 
 
 def start_dispatcher(

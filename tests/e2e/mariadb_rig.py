@@ -12,7 +12,8 @@ from typing import Any
 import pymysql
 from sqlalchemy.engine import make_url
 
-from tests.e2e.rig import Rig, Row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row
 
 
 @dataclass

@@ -6,18 +6,15 @@ migrator's stores cannot hide behind the same mistake here.
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -26,95 +23,17 @@ import psycopg
 from pika.adapters.blocking_connection import BlockingChannel
 from psycopg import sql
 
-from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
+from migrator.broker.addresses import parse_address
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.topology import create_delays
+from migrator.database.engine import open_engine
 from migrator.domain.routing import DelaysVersion, level_name
-from migrator.domain.wiretime import build_wire_time
+from migrator.ledger.migrations import upgrade
+from migrator.ledger.names import names_for
+from migrator.ledger.tables import build_tables
+from tests.e2e.rows import Account, Found, Row
 
-NO_SAGA = uuid.UUID(int=0)
 FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of the legacy table."""
-
-    id: str
-    destination: str | None
-    due_at: datetime
-    body: bytes | None
-    headers: str | None
-    saga_id: uuid.UUID = NO_SAGA
-    persistence_version: str = "6.6.5.0"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """One message that was found on the broker."""
-
-    queue: str
-    routing_key: str
-    properties: pika.BasicProperties
-    body: bytes
-
-    @property
-    def timeout_id(self) -> str:
-        return str((self.properties.headers or {}).get(RELATED_TO_TIMEOUT_ID))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """The books after a crash test."""
-
-    attempted: int
-    found: int
-    lost: tuple[str, ...]
-    duplicated: tuple[str, ...]
-    foreign: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"attempted {self.attempted}, found {self.found}, lost {len(self.lost)}, "
-            f"duplicated {len(self.duplicated)}, foreign {len(self.foreign)}"
-        )
-
-
-def row(
-    due_in: timedelta = timedelta(days=3),
-    *,
-    destination: str | None = "Billing",
-    body: bytes | None = b'{"a": 1}',
-    headers: dict[str, str | None] | None = None,
-    sent_before: timedelta = timedelta(days=1),
-    **more: Any,
-) -> Row:
-    """Return a row as a version 6 endpoint would have stored it."""
-    now = datetime.now(UTC)
-    due_at = now + due_in
-    message_id = str(uuid.uuid4())
-    usual: dict[str, str | None] = {
-        "NServiceBus.MessageId": message_id,
-        "NServiceBus.MessageIntent": "Send",
-        "NServiceBus.CorrelationId": message_id,
-        "NServiceBus.ConversationId": str(uuid.uuid4()),
-        "NServiceBus.OriginatingEndpoint": "Sales",
-        "NServiceBus.OriginatingMachine": "APP01",
-        "NServiceBus.ReplyToAddress": "Sales",
-        "NServiceBus.ContentType": "application/json",
-        "NServiceBus.EnclosedMessageTypes": "Acme.Billing.Remind, Acme.Billing, Version=1.0.0.0",
-        "NServiceBus.Version": "6.5.10",
-        "NServiceBus.NonDurableMessage": "False",
-        "NServiceBus.TimeSent": build_wire_time(now - sent_before),
-        "NServiceBus.Timeout.Expire": build_wire_time(due_at),
-        "NServiceBus.Timeout.RouteExpiredTimeoutTo": destination,
-    }
-    return Row(
-        id=str(uuid.uuid4()),
-        destination=destination,
-        due_at=due_at,
-        body=body,
-        headers=json.dumps(usual | (headers or {}), indent=2),
-        **more,
-    )
 
 
 @dataclass
@@ -169,6 +88,12 @@ class Rig:
                     )
                 )
 
+    def create_ledger(self) -> None:
+        """Create the ledger, in this process: a start of the program costs a second."""
+        engine = open_engine(self.database_url)
+        upgrade(engine, build_tables(names_for(engine)))
+        engine.dispose()
+
     def insert(self, rows: Iterable[Row]) -> None:
         """Store *rows* as the persister would."""
         copy = sql.SQL("COPY {} FROM STDIN").format(self.table)
@@ -221,6 +146,11 @@ class Rig:
         with self.sql() as connection:
             found = connection.execute("SELECT state, count(*) FROM migrator.batch GROUP BY state")
             return Counter({str(state): int(n) for state, n in found})
+
+    def has_lane(self) -> bool:
+        """Return whether a lane was ever taken: the first daemon has begun then."""
+        with self.sql() as connection:
+            return connection.execute("SELECT 1 FROM migrator.lease").fetchone() is not None
 
     # ── the program ─────────────────────────────────────────────────────────────────────────
 
@@ -315,12 +245,19 @@ class Rig:
                     channel.exchange_declare(name, "fanout", durable=True)
                     channel.queue_bind(name, name, "")
 
+    def create_levels(self) -> None:
+        """Declare the levels, in this process: a start of the program costs a second."""
+        settings = ConnectionSettings(address=parse_address(self.broker_url))
+        create_delays(settings, self.delays)
+
     def prepare(self, *receivers: str) -> None:
-        """Create store, ledger, levels and receivers: everything a migration needs."""
+        """Create store, ledger, levels and receivers: everything a migration needs.
+
+        The verbs that make ledger and levels have tests of their own.
+        """
         self.create_store()
-        for process in (self.start("db", "upgrade"), self.start("delays", "create")):
-            done = self.finish(process)
-            assert done.returncode == 0, done.stderr[-4000:]
+        self.create_ledger()
+        self.create_levels()
         self.create_receivers(*(receivers or ("Billing",)))
 
     def drain(self, *queues: str) -> list[Found]:
@@ -369,8 +306,3 @@ def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
         yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
         channel.basic_ack(method.delivery_tag)
     channel.cancel()
-
-
-def chance(seed: int) -> random.Random:
-    """Return a source of randomness that a failing test can be repeated with."""
-    return random.Random(seed)

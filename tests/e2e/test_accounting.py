@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
 
+from dev.servers import wait_until
 from migrator.domain import headers as h
 from migrator.domain.delays import seconds_up
 from migrator.domain.routing import DelaysVersion, entry_level, level_name, parse_routing_key
 from migrator.domain.wiretime import build_wire_time, parse_wire_time
-from tests.e2e.rig import Found, Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Found, Row, row
 
 CONVENTIONAL: Final = ("Billing", "Shipping.Orders.EU", "Größe-Ünïcode.队列")
 DIRECT: Final = ("direct-only", "Direct.Dotted")
@@ -87,7 +89,7 @@ def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
     assert rig.stored_ids() == {each.id for each in beyond}
     assert rig.quarantined() == {each.id: reason for reason, each in bad.items()}
     assert set(bad) == REASONS
-    found = _wait_and_take(rig, {each.id for each in good})
+    found = _wait_and_take(rig, good)
     assert Counter(each.timeout_id for each in found) == Counter(each.id for each in good)
     by_id = {each.id: each for each in good}
     for each in found:
@@ -176,20 +178,17 @@ def test_run_says_what_it_did_as_json(rig: Rig) -> None:
 
 def _wait_until_ready(rig: Rig) -> None:
     """Wait until a daemon holds a lane and has looked once."""
-    for _ in range(200):
-        with rig.sql() as connection:
-            if connection.execute("SELECT 1 FROM migrator.lease").fetchone():
-                time.sleep(0.5)
-                return
-        time.sleep(0.1)
-    pytest.fail("the daemon took no lane")
+    wait_until(rig.has_lane, seconds=40, what="a lane")
+    time.sleep(0.5)
 
 
-def _wait_and_take(rig: Rig, expected: set[str]) -> list[Found]:
+def _wait_and_take(rig: Rig, good: Sequence[Row]) -> list[Found]:
     """Wait for the near rows to arrive, then take everything that is on the broker."""
-    time.sleep(22)
+    now = datetime.now(UTC)
+    near = [each.due_at - now for each in good if each.due_at - now < timedelta(minutes=1)]
+    time.sleep(max(0.0, max(near).total_seconds()) + 3)
     found = [*rig.drain(*CONVENTIONAL, *DIRECT), *rig.drain_levels()]
-    assert {each.timeout_id for each in found} == expected
+    assert {each.timeout_id for each in found} == {each.id for each in good}
     return found
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
 
 from dev.servers import AzuriteServer
-from tests.e2e.rig import Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
+from tests.e2e.test_crashes import kill_at_random_moments
 from tests.support.azure import LegacyAccount, Stored
 
 BATCH = 12
@@ -28,20 +32,22 @@ class AzureRig(Rig):
         """Do nothing: table and container are there."""
 
     def insert(self, rows: Iterable[Row]) -> None:
-        """Store *rows* as the persister would."""
-        self.legacy.add(
-            Stored(
-                id=each.id,
-                due_at=each.due_at,
-                owner=self.endpoint,
-                destination=each.destination,
-                saga=str(each.saga_id),
-                body=each.body,
-                headers=each.headers,
-                ticks=1,
-            )
-            for each in rows
+        """Store *rows* as the persister would, several at a time."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self._store, rows))
+
+    def _store(self, row: Row) -> None:
+        stored = Stored(
+            id=row.id,
+            due_at=row.due_at,
+            owner=self.endpoint,
+            destination=row.destination,
+            saga=str(row.saga_id),
+            body=row.body,
+            headers=row.headers,
+            ticks=1,
         )
+        self.legacy.add([stored])
 
     def stored_ids(self) -> set[str]:
         """Return the ids that are still in the table."""
@@ -97,6 +103,28 @@ def test_kill_at_step(azure: AzureRig, name: str) -> None:
     assert (account.lost, account.foreign, account.duplicated) == ((), (), ())
     assert set(azure.batch_states()) == {"handed_over"}
     assert azure.legacy.contents() == {} or name == "claim.confirmed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.timeout(1500)])])
+def test_kill_at_random_moments(azure: AzureRig, mode: str, kills: int) -> None:
+    """Each timeout is sent once, by us or by the timeout manager that goes on beside."""
+
+    def timeout_manager(dice: Random) -> Collection[str]:
+        stored = sorted(azure.stored_ids())
+        tried = dice.sample(stored, min(5, len(stored)))
+        return [each for each in tried if azure.legacy.try_remove(each)]
+
+    kill_at_random_moments(
+        azure,
+        mode,
+        kills,
+        rows_per_kill=40,
+        batches=(25, 40, 8),
+        moments_s=(1.2, 4.5),
+        beside=timeout_manager,
+    )
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from dev.postgres import PostgresServer
 from migrator.cli.check import exit_code
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import level_name
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 PASSWORD: Final = "hunter2-hunter2"
 USAGE, REFUSED, UNREACHABLE = 2, 3, 4
@@ -294,6 +295,31 @@ def test_a_cloned_database_is_refused(
         assert rig.stored() == {}
     finally:
         postgres_server.drop_database(copy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["staged.staged:1", "staged.nacked:1"])
+def test_a_moved_database_goes_on_where_it_was(
+    rig: Rig, postgres_server: PostgresServer, vhost: Any, step: str
+) -> None:
+    """Killed in a hand-over, then moved: what the broker holds is finished under the same id."""
+    rig.prepare()
+    rows = [row() for _ in range(50)]
+    rig.insert(rows)
+    killed = rig.run("run", "--endpoint", "Sales", "--once", fault=step)
+    assert killed.returncode == -9
+    moved = postgres_server.create_database(template=rig.database_url.rpartition("/")[2])
+    try:
+        rig.database_url = postgres_server.url(moved)
+        complains(rig.run("db", "adopt", "--moved", "--yes"), REFUSED, "lane 0")
+        with rig.sql() as connection:
+            connection.execute("UPDATE migrator.lease SET until = now()")
+        rig.must("db", "adopt", "--moved", "--yes")
+        rig.migrate()
+        account = rig.account(rows, "Billing")
+        assert (account.lost, account.duplicated, account.found) == ((), (), 50)
+    finally:
+        postgres_server.drop_database(moved)
 
 
 def test_others_at_work_on_store_and_broker(rig: Rig, vhost: Any) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dev.servers import wait_until
 from tests.e2e.daemon import listen, noted, status, told
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 from tests.support.service_manager import ServiceManager
 
 SETTINGS = """\

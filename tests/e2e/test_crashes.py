@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from random import Random
 from typing import Final
 
 import pytest
 
-from tests.e2e.rig import Rig, chance, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, chance, row
 
 BATCH: Final = 200
 STAGED: Final = (
@@ -92,33 +94,58 @@ def test_kill_at_random_moments_on_mariadb(mariadb_rig: Rig, mode: str, kills: i
     kill_at_random_moments(mariadb_rig, mode, kills)
 
 
-def kill_at_random_moments(rig: Rig, mode: str, kills: int) -> None:
-    """Kill the program, again and again, let it come to its end, and account for all."""
+def kill_at_random_moments(
+    rig: Rig,
+    mode: str,
+    kills: int,
+    *,
+    new_row: Callable[[], Row] = row,
+    rows_per_kill: int = 5000,
+    batches: Sequence[int] = (BATCH, 250, 40),
+    moments_s: tuple[float, float] = (0.8, 3.0),
+    beside: Callable[[Random], Collection[str]] = lambda _dice: (),
+) -> None:
+    """Kill the program, again and again, let it come to its end, and account for all.
+
+    Args:
+        rig: Where it runs.
+        mode: How it hands over.
+        kills: How often it is killed.
+        new_row: Makes a timeout.
+        rows_per_kill: So many that there is work left at most kills.
+        batches: Sizes of batches, in turn; with the second one there are two lanes.
+        moments_s: It is killed so many seconds after its start: at least, and at most.
+        beside: What a timeout manager sends and removes after each kill; returns the ids.
+    """
     rig.prepare()
-    rows = [row() for _ in range(kills * 5000)]
+    rows = [new_row() for _ in range(kills * rows_per_kill)]
     rig.insert(rows)
     dice = chance(20_260_301 + kills)
-    knobs = ({"lanes": 1, "batch": BATCH}, {"lanes": 2, "batch": 250}, {"lanes": 1, "batch": 40})
     in_flight = busy = 0
+    sent: set[str] = set()
     for turn in range(kills):
-        knob = knobs[turn % len(knobs)]
-        in_flight += knob["lanes"] * knob["batch"]
+        lanes, batch = (2 if turn % len(batches) == 1 else 1), batches[turn % len(batches)]
+        in_flight += lanes * batch
         process = rig.start(
             "run",
             "--endpoint",
             "Sales",
             "--mode",
             mode,
-            MIGRATOR_HANDOVER__LANES=str(knob["lanes"]),
-            MIGRATOR_HANDOVER__BATCH_SIZE=str(knob["batch"]),
+            MIGRATOR_HANDOVER__LANES=str(lanes),
+            MIGRATOR_HANDOVER__BATCH_SIZE=str(batch),
         )
-        time.sleep(dice.uniform(0.8, 3.0))
+        time.sleep(dice.uniform(*moments_s))
         assert process.poll() is None, process.communicate()[1][-3000:]
         rig.kill(process)
         busy += bool(rig.stored_ids())
-    rig.migrate("--mode", mode, timeout=300)
-    account = rig.account(rows, "Billing", settle_s=30)
-    print(f"{mode}, {kills} kills, {busy} of them with work left: {account}")
+        sent |= {*beside(dice)}
+    rig.migrate("--mode", mode, timeout=600)
+    left = [each for each in rows if each.id not in sent]
+    account = rig.account(left, "Billing", settle_s=30)
+    print(
+        f"{mode}, {kills} kills, {busy} of them with work left: {account}; sent beside {len(sent)}"
+    )
     assert busy >= kills * 3 // 4
     assert account.lost == ()
     assert account.foreign == ()

@@ -11,7 +11,8 @@ import pytest
 from dev.rabbit import RabbitNode
 from tests.e2e.decommissioning import DELIVERY, Old, announced, quick_broker
 from tests.e2e.dispatching import waiting
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 TIMEOUTS, DISPATCHER = "Sales.Timeouts", "Sales.TimeoutsDispatcher"
 

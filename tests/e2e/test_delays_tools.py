@@ -16,7 +16,8 @@ import pytest
 
 from migrator.domain.routing import level_name
 from tests.conftest import Vhost
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 _SETTINGS_MS = {
     "dead_letter_worker_publisher_confirm_timeout": 2000,
@@ -39,12 +40,12 @@ def impatient_node(vhost: Vhost) -> Iterator[Vhost]:
     And they count every second. Queues take the settings over when they are declared, so those
     of other tests stay as they were.
     """
-    before = {key: vhost.node.ctl("eval", _GET.format(key)).strip() for key in _SETTINGS_MS}
+    before = {key: vhost.node.evaluate(_GET.format(key)) for key in _SETTINGS_MS}
     for key, value in _SETTINGS_MS.items():
-        vhost.node.ctl("eval", _SET.format(key, value))
+        vhost.node.evaluate(_SET.format(key, value))
     yield vhost
     for key, was in before.items():
-        vhost.node.ctl("eval", (_UNSET if was == "undefined" else _SET).format(key, was))
+        vhost.node.evaluate((_UNSET if was == "undefined" else _SET).format(key, was))
 
 
 def _held(vhost: Vhost) -> dict[str, int]:

@@ -12,7 +12,8 @@ import pika
 import pytest
 
 from migrator.domain.wiretime import build_wire_time
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 SATELLITES = ("Sales.Timeouts", "Sales.TimeoutsDispatcher")
 

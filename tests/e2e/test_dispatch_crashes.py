@@ -22,7 +22,8 @@ from dev.servers import wait_until
 from tests.e2e.arrivals import Arrival, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
-from tests.e2e.rig import Rig, chance, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import chance, row
 
 KILLED: Final = -9
 SAGA_ID: Final = "NServiceBus.SagaId"

@@ -19,7 +19,8 @@ from migrator.domain.wiretime import parse_wire_time
 from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 
 def held(rig: Rig) -> dict[str, dict[str, Any]]:

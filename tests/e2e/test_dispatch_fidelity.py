@@ -20,7 +20,8 @@ from migrator.domain.wiretime import parse_wire_time
 from tests.e2e.arrivals import Arrival, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, Core, OldEndpoint, OldMessage
-from tests.e2e.rig import NO_SAGA, Rig
+from tests.e2e.rig import Rig
+from tests.e2e.rows import NO_SAGA
 
 TIME_SENT = "NServiceBus.TimeSent"
 RELATED = "NServiceBus.RelatedToTimeoutId"

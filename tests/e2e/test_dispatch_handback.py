@@ -17,7 +17,8 @@ from migrator.domain.wiretime import build_wire_time
 from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, settings_text, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 pytestmark = pytest.mark.punctual
 

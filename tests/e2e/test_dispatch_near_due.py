@@ -12,7 +12,8 @@ from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
 from tests.e2e.dispatching import prepare_dispatcher
 from tests.e2e.old_endpoint import OldEndpoint
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 pytestmark = pytest.mark.punctual
 

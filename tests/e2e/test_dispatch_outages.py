@@ -19,7 +19,8 @@ from dev.servers import wait_until
 from tests.e2e.arrivals import Books, Receiver, books
 from tests.e2e.dispatching import actions, prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage
-from tests.e2e.rig import Rig, chance
+from tests.e2e.rig import Rig
+from tests.e2e.rows import chance
 
 pytestmark = pytest.mark.punctual
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dev.servers import wait_until
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 ROWS = 1000
 

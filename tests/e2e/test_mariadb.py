@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from dev.servers import MariadbServer
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 
 @pytest.mark.slow

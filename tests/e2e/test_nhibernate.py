@@ -18,7 +18,8 @@ from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
 from tests.e2e.dispatching import settings_text, start_dispatcher
 from tests.e2e.old_endpoint import OldEndpoint
-from tests.e2e.rig import Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
 
 TABLE = """
 CREATE TABLE TimeoutEntity (

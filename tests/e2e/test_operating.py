@@ -20,7 +20,8 @@ from dev.servers import wait_until
 from migrator.domain import headers as h
 from migrator.domain.wiretime import parse_wire_time
 from tests.conftest import TlsMaterial
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 KILLED: Final = -9
 SMALL_BATCHES: Final = {"MIGRATOR_HANDOVER__BATCH_SIZE": "100"}
@@ -42,14 +43,14 @@ def test_a_memory_alarm_throttles_until_it_is_over(
     rig.insert(rows)
     process = rig.start("run", "--endpoint", "Sales")
     wait_until(lambda: rig.batch_states()["handed_over"] >= 3, seconds=30, what="handing over")
-    private_node.ctl("set_vm_memory_high_watermark", "0")
+    private_node.set_memory_limit(0)
     raised = time.monotonic()
     wait_until(lambda: "memory" in doing(rig), seconds=15, what="a throttled lane")
     print(f"{doing(rig)!r}, told after {time.monotonic() - raised:.1f} s")
     assert doing(rig).startswith("throttled: ")
     assert rig.stored_ids()
     time.sleep(3)
-    private_node.ctl("set_vm_memory_high_watermark", "absolute", "1GiB")
+    private_node.set_memory_limit()
     wait_until(lambda: not rig.stored_ids(), seconds=60, what="finishing by itself")
     wait_until(lambda: "memory" not in doing(rig), seconds=15, what="telling that it is over")
     rig.stop(process)
@@ -86,8 +87,7 @@ def test_a_daemon_takes_up_new_rows_and_those_that_come_near(rig: Rig) -> None:
     """Rows stored later are seen, and rows beyond the horizon once they are near; all in time."""
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales", "--cutoff", "0s", "--horizon", "5s")
-    wait_until(lambda: bool(json.loads(rig.must("status", "--json"))["lanes"]),
-               seconds=20, what="a lane")  # fmt: skip
+    wait_until(rig.has_lane, seconds=40, what="a lane")
     far = row(timedelta(seconds=9))
     later = [row(timedelta(seconds=3)) for _ in range(5)]
     rig.insert([far, *later])

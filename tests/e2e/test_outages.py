@@ -12,7 +12,8 @@ import pytest
 
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
-from tests.e2e.rig import Rig, chance, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import chance, row
 
 pytestmark = pytest.mark.punctual
 

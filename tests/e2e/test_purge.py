@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dev.servers import wait_until
 from tests.e2e.daemon import listen, noted, status
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 
 def test_settled_rows_are_purged_and_the_books_stay(rig: Rig, tmp_path: Path) -> None:

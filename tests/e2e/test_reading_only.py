@@ -10,7 +10,8 @@ from typing import Any, Final
 from psycopg import sql
 
 from dev.servers import wait_until
-from tests.e2e.rig import Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
 from tests.e2e.test_accounting import bad_rows
 
 READERS: Final = (

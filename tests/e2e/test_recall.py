@@ -19,7 +19,8 @@ import pytest
 
 from migrator.domain.delays import delay_s
 from migrator.domain.routing import DelaysVersion, address
-from tests.e2e.rig import Rig, Row, chance, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, chance, row
 
 FAR = timedelta(days=3)
 RETRY = b'{"n": 0}'

@@ -7,7 +7,8 @@ from pathlib import Path
 from dev.servers import wait_until
 from tests.conftest import Vhost
 from tests.e2e.daemon import listen, noted, signals, status
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 
 def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_again(
@@ -36,7 +37,7 @@ def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_agai
         channel = connection.channel()
         channel.exchange_unbind("Billing", "nsb.v2.delay-delivery", "#.Billing")
     assert len(rig.stored_ids()) == 1
-    vhost.node.ctl("clear_policy", "-p", vhost.name, "all")
+    vhost.node.delete_policy(vhost.name, "all")
     wait_until(lambda: not rig.stored_ids(), seconds=20, what="going on by itself")
     assert signals(rig) == []
     wait_until(lambda: _outcome(rig) == "fine", seconds=20, what="nothing to find")

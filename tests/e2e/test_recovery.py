@@ -14,7 +14,8 @@ from dev.rabbit import RabbitNode
 from migrator.broker.names import staging_name
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import Lane
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 KILLED: Final = -9
 SMALL: Final = "frame_max = 65536\nmax_message_size = 100000\n"

@@ -28,7 +28,8 @@ from migrator.domain.routing import (
 from migrator.domain.timeouts import QueueName
 from migrator.domain.wiretime import build_wire_time, parse_wire_time
 from tests.conftest import Vhost
-from tests.e2e.rig import Rig, chance
+from tests.e2e.rig import Rig
+from tests.e2e.rows import chance
 from tests.unit.broker.material import connection
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
@@ -245,9 +246,9 @@ def test_everything_arrives_and_nothing_early(rig: Rig) -> None:
     """
     url = rig.broker_url
     kinds = (honest, retried, by_vendor_tool, lying)
-    short = [kind(to, s) for kind in kinds for to in RECEIVERS[:2] for s in (4, 4)]
+    short = [kind(to, s) for kind in kinds for to in RECEIVERS[:2] for s in (8, 8)]
     orders = honest("My.Sales.Orders", 2 * DAY_S)
-    other = honest("Sales", 5)
+    other = honest("Sales", 9)
     days = [honest("Billing", 3 * DAY_S), retried("Billing", 9 * DAY_S, age_s=DAY_S)]
     days += [by_vendor_tool("Acme.Billing.Invoices", 10 * DAY_S, age_s=2 * DAY_S)]
     days += [lying("Acme.Billing.Invoices", 20 * DAY_S), honest("Orders", DAY_S)]

@@ -13,7 +13,8 @@ from playwright.sync_api import Page, expect
 from dev.processes import free_port
 from dev.servers import wait_until
 from tests.e2e.daemon import noted
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 from tests.support.browser import new_browser, shown
 
 TOKEN = "correct horse battery"

@@ -12,17 +12,17 @@ import pytest
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
 from tests.e2e.daemon import listen, noted, signals, status
-from tests.e2e.rig import Rig, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
 
 SHOWN_WITHIN_S: Final = 2.0
-NO_ALARM: Final = ("set_vm_memory_high_watermark", "absolute", "1GiB")
 
 
 @pytest.fixture
 def calm_node(rabbit_node: RabbitNode) -> Iterator[RabbitNode]:
     """The session's node, on which a test that runs alone may raise an alarm."""
     yield rabbit_node
-    rabbit_node.ctl(*NO_ALARM)
+    rabbit_node.set_memory_limit()
 
 
 @pytest.mark.punctual
@@ -52,22 +52,27 @@ def test_an_alarm_and_a_locked_table_are_shown_within_two_seconds(
 def an_alarm_holds_everything(rig: Rig, node: RabbitNode) -> None:
     """Raise an alarm, and end it; what was stored meanwhile is moved then."""
     raised_s = time.monotonic()
-    node.ctl("set_vm_memory_high_watermark", "0")
+    node.set_memory_limit(0)
     hold = shown(rig, since_s=raised_s)
     assert hold["signal"] == "broker_alarm"
     assert "memory" in hold["observed"]
     rig.insert([row()])
     time.sleep(1)
     assert len(rig.stored_ids()) == 1
-    with rig.sql() as connection:
-        (doing,) = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''")
-    assert doing[0].startswith("held: broker_alarm: ")
-    node.ctl(*NO_ALARM)
+    wait_until(lambda: doing(rig).startswith("held: broker_alarm: "), seconds=5, what="the reason")
+    node.set_memory_limit()
     over_s = time.monotonic()
     wait_until(lambda: not rig.stored_ids(), seconds=10, what="going on by itself")
     print(f"went on {time.monotonic() - over_s:.2f} s after the alarm was over")
     wait_until(lambda: len(noted(rig, "hold_ended")) == 1, seconds=5, what="a note of it")
     assert signals(rig) == []
+
+
+def doing(rig: Rig) -> str:
+    """Return what the ledger says of the only lane."""
+    with rig.sql() as connection:
+        (found,) = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''")
+    return str(found[0])
 
 
 def a_locked_table_holds_its_endpoint(rig: Rig, other: Rig) -> None:

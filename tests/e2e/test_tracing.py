@@ -13,7 +13,8 @@ import pytest
 from dev.servers import wait_until
 from tests.e2e.arrivals import Receiver
 from tests.e2e.dispatching import prepare_dispatcher
-from tests.e2e.rig import Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
 from tests.support.collector import Collector, SeenSpan, collecting
 
 

@@ -21,7 +21,8 @@ from migrator.domain.delays import delay_s
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.routing import DelaysVersion, address, level_name, parse_routing_key
 from migrator.domain.timeouts import QueueName
-from tests.e2e.rig import Rig, Row, row
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
 from tests.unit.broker.material import connection
 
 SECRET = "nobody-may-read-this"  # in every body and every header
