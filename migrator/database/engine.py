@@ -30,6 +30,10 @@ IDLE_IN_TRANSACTION_TIMEOUT: Final = timedelta(seconds=15)
 PATIENCE: Final = mysql.Patience(
     lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT, idle=IDLE_IN_TRANSACTION_TIMEOUT
 )
+ISOLATION: Final = "READ COMMITTED"
+"""Whatever a PostgreSQL database or user has by default: higher up, a claim fails for each row that
+somebody else removed since it began, and says that the database cannot be reached.
+"""
 CONNECT_TIMEOUT_S: Final = 10
 CONTENT_HASH: Final = "migrator_content_hash"
 """SQLite only: the function (headers, body) -> hash, as it has no SHA-256 of its own."""
@@ -80,9 +84,10 @@ def _engine(parsed: URL) -> Engine:
             f"store.url: {parsed.get_backend_name()} is not in this version; write {_EXAMPLE}"
         )
     arguments: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if parsed.get_backend_name() == "postgresql":
         arguments = {k: v for k, v in _POSTGRESQL_ARGUMENTS.items() if k not in parsed.query}
-    options: dict[str, Any] = {}
+        options = {"isolation_level": ISOLATION}
     if parsed.get_backend_name() == "mysql":
         arguments = mysql.connect_arguments(parsed, CONNECT_TIMEOUT_S)
         options = {"isolation_level": mysql.ISOLATION}
@@ -131,6 +136,7 @@ def _prepare_postgresql(engine: Engine) -> None:
         "lock_timeout": _ms(LOCK_TIMEOUT),
         "statement_timeout": _ms(STATEMENT_TIMEOUT),
         "idle_in_transaction_session_timeout": _ms(IDLE_IN_TRANSACTION_TIMEOUT),
+        "default_transaction_isolation": ISOLATION.lower(),  # of single statements
         # compiling a claim takes longer than the claim
         "jit": "off",
     }

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from dev.servers import PostgresServer
-from migrator.database.engine import open_engine
+from migrator.database.engine import open_engine, reading, writing, writing_once
 from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, EndpointName
 from migrator.errors import LedgerCloned, LedgerMissing
@@ -20,6 +20,7 @@ from migrator.ledger.identity import check_identity
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
 from migrator.ports import StoreEndpoint
+from migrator.stores.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import Site, hours
 
 
@@ -98,6 +99,22 @@ def test_sessions_are_prepared(site: Site) -> None:
     with site.engine.connect() as connection:
         found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in wanted}
     assert found == wanted
+
+
+def test_sessions_isolate_transactions_as_claims_want_it(site: Site) -> None:
+    """Whatever a database has by default, and after a session was used in another way."""
+    site.execute(
+        f"ALTER DATABASE {site.engine.url.database} "
+        "SET default_transaction_isolation = 'serializable'"
+    )
+    engine = open_engine(site.engine.url)
+    show = "SHOW transaction_isolation"
+    with reading(PostgresqlDialect().read_only(engine)) as connection:
+        assert connection.exec_driver_sql(show).scalar_one() == "repeatable read"
+    for opening in (reading, writing, writing_once):
+        with opening(engine) as connection:
+            assert connection.exec_driver_sql(show).scalar_one() == "read committed"
+    engine.dispose()
 
 
 def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
