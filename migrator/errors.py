@@ -12,6 +12,7 @@ The tree::
     ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
+    │   ├── SourceGone               a place that timeouts came from is not there any more
     │   └── RowRefused               it does not take this row, and never will
     ├── LedgerError               4  the ledger did not do what was asked
     │   └── LeaseLost                another owner has this lane now; stop touching its batches
@@ -34,6 +35,7 @@ carry a password or a message body.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -111,6 +113,15 @@ class SourceGone(StoreError):
 
 class SourceElsewhere(SourceGone):
     """The settings name another store than the one a batch came from. Nothing was changed."""
+
+
+class SomeGone(SourceGone):
+    """Rows could not go back to some places, which are gone; to all others they did."""
+
+    def __init__(self, gone: Sequence[SourceGone], *, back: int) -> None:
+        """Keep how many rows went *back*, and say of each place why it is gone."""
+        super().__init__("; ".join(str(each) for each in gone))
+        self.back = back
 
 
 class RowRefused(StoreError):

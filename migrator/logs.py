@@ -72,6 +72,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "pass_abandoned": "a staging pass was given up before its commit; it is done again",
     "pause_kept": "an endpoint was paused before this start, and is still; who, why and since when",
     "preflight_finding": "a check found something to know, or could not look",
+    "recall_stuck": "handed-over timeouts stay with the broker: the store they came from is gone",
     "recheck_changed": "the broker's checks, made again, find something else; it says what",
     "reload_refused": "the settings that were read anew are wrong; nothing was changed",
     "reloaded": "the settings were read anew; it names what changed, and what needs a restart",

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from migrator.cli.closing import Closing
+from migrator.cli.closing import Closing, ClosingRows
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, Yes, confirmed, session_of
@@ -14,12 +14,13 @@ from migrator.cli.status import status_document
 from migrator.domain.states import HALF_DONE, BatchState
 from migrator.domain.timeouts import BatchId
 from migrator.errors import ConfigError, ExitCode
+from migrator.ledger.returning import GoingBack
 from migrator.ledger.upkeep import Resolution
 from migrator.ports import Batch
 from migrator.wiring import App
 
 verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")
-_OUTCOMES: Final = ("handed-over", "claimed", "written-off")
+_OUTCOMES: Final = ("handed-over", "claimed", "quarantined", "written-off")
 
 
 @verbs.command(
@@ -33,21 +34,26 @@ Examples:
 Exit codes: 0 there is none; 6 there are doubtful batches.""",
 )
 def list_batches(context: typer.Context, as_json: Json = False) -> None:
-    """List doubtful batches, oldest first, and those that are half claimed or half put back.
+    """List doubtful batches, oldest first, and what is half claimed or half put back.
 
-    A half-done batch is finished by its lane's owner; one that stays has a store that does not
-    answer, or is gone.
+    A half-done batch is finished by its lane's owner, rows that go back one by one by the next
+    `migrator rollback` or `migrator recall`; what stays has a store that does not answer, or is
+    gone.
     """
     session = session_of(context, as_json=as_json)
     with opened(session.load()) as app:
         app.ledger_facts.verify()
         progress = app.books.progress()
         half_done = [each for each in app.books.open_batches() if each.state in HALF_DONE]
+        going_back = app.returning.under_way()
     if session.wants_json:
-        listed = [_half_done(each) for each in half_done]
         write_json(
             "batches",
-            {"doubtful": status_document(progress)["doubtful"], "half_done": listed},
+            {
+                "doubtful": status_document(progress)["doubtful"],
+                "half_done": [_half_done(each) for each in half_done],
+                "going_back": [_going_back(each) for each in going_back],
+            },
         )
     else:
         columns = ("batch", "state", "endpoint", "lane", "mode", "attempt", "rows", "since")
@@ -59,7 +65,11 @@ def list_batches(context: typer.Context, as_json: Json = False) -> None:
             (str(b.id), b.state, b.endpoint, b.lane, b.mode, b.attempt, b.size, "")
             for b in half_done
         ]
-        write_table(columns, [*doubtful, *others])
+        rows = [
+            (str(g.batch), f"going back, {g.towards}", g.endpoint, "", "", "", g.rows, "")
+            for g in going_back
+        ]
+        write_table(columns, [*doubtful, *others, *rows])
     raise typer.Exit(ExitCode.DOUBTFUL if progress.doubtful else ExitCode.DONE)
 
 
@@ -71,6 +81,16 @@ def _half_done(batch: Batch) -> dict[str, object]:
         "source": batch.source,
         "lane": batch.lane,
         "rows": batch.size,
+    }
+
+
+def _going_back(going: GoingBack) -> dict[str, object]:
+    return {
+        "batch": going.batch,
+        "towards": going.towards,
+        "endpoint": going.endpoint,
+        "source": going.source,
+        "rows": going.rows,
     }
 
 
@@ -91,8 +111,9 @@ def resolve(
         str,
         typer.Option(
             "--as",
-            metavar="handed-over|claimed|written-off",
+            metavar="handed-over|claimed|quarantined|written-off",
             help="handed-over: all of it reached the delays; claimed: none did, do it again;"
+            " quarantined: rows that were on their way out are in there again;"
             " written-off: it went with its store.",
         ),
     ],
@@ -100,7 +121,7 @@ def resolve(
         bool,
         typer.Option(
             "--store-is-gone",
-            help="Of a half-done batch: its store does not answer, and never will again.",
+            help="Of what is half done: its store does not answer, and never will again.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -117,6 +138,10 @@ def resolve(
     Or close a half-done batch (claiming, releasing) whose table, database or account is gone.
     `claimed` hands its timeouts over, and one that a timeout manager had sent comes twice;
     `written-off` never sends them. While the store answers, this is refused: it can tell.
+
+    The same for rows of a settled batch that go back one by one: `quarantined` or `written-off`
+    for those out of quarantine, `handed-over` for those of a recall, whose messages the broker
+    still has.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
@@ -125,15 +150,20 @@ def resolve(
     with opened(loaded) as app:
         app.ledger_facts.verify()
         found = app.batches.find(BatchId(batch))
+        going = app.returning.under_way(BatchId(batch))
         if found is not None and found.state in HALF_DONE:
             closing = Closing(app, found, store_is_gone=store_is_gone)
             told = closing.close(outcome, yes=yes, is_dry_run=dry_run)
+        elif going:
+            rows = ClosingRows(app, going, store_is_gone=store_is_gone)
+            told = rows.close(outcome, yes=yes, is_dry_run=dry_run)
         else:
             told = _resolved(app, batch, outcome, yes=yes and not dry_run)
     if session.wants_json:
         write_json("batch-resolve", told)
     elif not dry_run:
-        say(f"batch {batch} is {outcome} now")
+        what = f"{told['rows']} rows of batch {batch} are" if going else f"batch {batch} is"
+        say(f"{what} {outcome} now")
 
 
 def _resolved(app: App, batch: int, outcome: str, *, yes: bool) -> dict[str, object]:
@@ -150,6 +180,6 @@ def _resolution(outcome: str) -> Resolution:
     if outcome == "claimed":
         return BatchState.CLAIMED
     raise ConfigError(
-        "only a half-done batch of a store that is gone can be written off; a doubtful one is "
+        f"only what is half done, of a store that is gone, can be {outcome}; a doubtful batch is "
         "handed-over or claimed"
     )

@@ -84,7 +84,7 @@ def brought_back(
     """Recall, telling how far it is; see ``daemon.recalling.recall``."""
     with _progress() as progress:
         done = recall(app, scope, terms, progress=progress)
-    seen = done.counts[RecallOutcome.TAKEN] + done.counts[RecallOutcome.DIFFERENT]
+    seen = sum(done.counts[each] for each in _SEEN_AND_LEFT)
     left = foretold(app, scope, terms.margin).in_levels
     return WayBack(expected=expected, done=done, not_found=max(left - seen, 0))
 
@@ -127,11 +127,17 @@ def say_way_back(way: WayBack) -> None:
         )
 
 
+_SEEN_AND_LEFT: Final = (
+    RecallOutcome.TAKEN,
+    RecallOutcome.STORE_GONE,
+    RecallOutcome.DIFFERENT,
+)
 _REMARKS: Final = {
     RecallOutcome.LEFTOVER: "were leftovers of an earlier recall, and are gone now",
     RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
     RecallOutcome.TAKEN: "were left: their tables have their ids again",
     RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator batch list`)",
+    RecallOutcome.STORE_GONE: "were left: the store they came from is gone (the log says which)",
     RecallOutcome.DIFFERENT: "bear our mark but not our content, and were left",
 }
 

@@ -68,7 +68,8 @@ class _Report:
     def is_whole(self) -> bool:
         """Whether nothing that is meant is left to somebody else."""
         is_back = self.way is None or self.way.is_whole
-        return is_back and not (self.is_open or self.doubtful)
+        is_left = self.is_open or self.doubtful or self.released.left_in_quarantine
+        return is_back and not is_left
 
 
 def rollback(
@@ -217,6 +218,7 @@ def _document(report: _Report) -> dict[str, object]:
         "quarantined": released.quarantined,
         "untouched": list(released.untouched),
         "stuck": list(released.stuck),
+        "left_in_quarantine": released.left_in_quarantine,
         "doubtful": report.doubtful,
         "busy": [{"lane": lane, "owner": owner} for lane, owner in released.busy],
         "handed_over": None if report.way is None else report.way.document,
@@ -229,6 +231,11 @@ def _show(report: _Report) -> None:
     verb = "would go back" if report.is_dry else "are back in their tables"
     say(f"not handed over: {released.rows} rows of {len(released.batches)} batches {verb}")
     say(f"{released.quarantined} rows in quarantine {verb}")
+    if released.left_in_quarantine is not None:
+        say(
+            f"others stay in quarantine, as their store is gone: {released.left_in_quarantine}; "
+            "`migrator batch list` shows those that were on their way"
+        )
     if released.untouched:
         listed = ", ".join(map(str, released.untouched))
         say(f"batches {listed} may have reached the broker; `migrator run --once` settles them")

@@ -27,6 +27,8 @@ class RecallOutcome(StrEnum):
     """The ledger does not say that it was handed over: its batch is doubtful, say; it stays."""
     TAKEN = "taken"
     """The table has its id again; a person has to look."""
+    STORE_GONE = "store_gone"
+    """The store it came from is gone, or is not the one of the settings; it stays."""
     DIFFERENT = "different"
     """It bears the mark of a row of ours, but neither its id nor its content."""
     FOREIGN = "foreign"

@@ -32,6 +32,7 @@ _STAYED: Final = (
     RecallOutcome.TOO_NEAR,
     RecallOutcome.UNSETTLED,
     RecallOutcome.TAKEN,
+    RecallOutcome.STORE_GONE,
     RecallOutcome.DIFFERENT,
 )
 """Outcomes that leave a message of ours where it is."""

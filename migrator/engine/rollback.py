@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, Lane, RunId
-from migrator.errors import SourceGone
+from migrator.errors import SomeGone, SourceGone
 from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
 
 RELEASABLE: Final = frozenset(
@@ -53,6 +53,8 @@ class RolledBack:
     """Those of *untouched* that only a dispatcher settles."""
     busy: Sequence[tuple[Lane, str]]
     """Lanes that somebody works on, with their owners; stop those first."""
+    left_in_quarantine: str | None = None
+    """Why rows stay in quarantine: the store they came from is gone; None: none do for that."""
     stuck: Sequence[BatchId] = ()
     """Batches whose store is gone: of each source one was tried, and the others left alone."""
 
@@ -115,10 +117,12 @@ class Rollback:
                 stuck.append(batch.id)
             else:
                 done.append(batch.id)
+        quarantined, left = self._release_quarantined(scope)
         return RolledBack(
             rows=rows,
             batches=done,
-            quarantined=self._release_quarantined(scope),
+            quarantined=quarantined,
+            left_in_quarantine=left,
             untouched=[batch.id for batch in untouched],
             dispatching=dispatching(untouched),
             busy=busy,
@@ -149,5 +153,10 @@ class Rollback:
             batch = self._batches.advance(batch, Event.ABANDON, lease)
         return self._claims.release(batch, lease)
 
-    def _release_quarantined(self, scope: RollbackScope) -> int:
-        return 0 if scope.run is not None else self._claims.release_quarantined(scope.endpoint)
+    def _release_quarantined(self, scope: RollbackScope) -> tuple[int, str | None]:
+        if scope.run is not None:
+            return 0, None
+        try:
+            return self._claims.release_quarantined(scope.endpoint), None
+        except SomeGone as exc:
+            return exc.back, str(exc)

@@ -181,5 +181,8 @@ class Claims(Protocol):
         """Put quarantined rows of settled batches back, byte for byte; return how many.
 
         Only those that *which* means, where it is given.
+
+        Raises:
+            SomeGone: Some stay, because where they came from is gone. All others are back.
         """
         ...

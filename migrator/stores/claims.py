@@ -37,6 +37,7 @@ from migrator.errors import IllegalTransition, LeaseLost, StoreError
 from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_batch, hold_lease, under_lease
+from migrator.stores.going_back import returned
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved
@@ -162,7 +163,7 @@ class SqlClaims:
         Only those that *which* means, where it is given.
         """
         sources = self._sources(which) if endpoint is None else [endpoint.source]
-        return sum(self._release_quarantined_of(source, which) for source in sources)
+        return returned(sources, lambda source: self._release_quarantined_of(source, which))
 
     def put_back(
         self,

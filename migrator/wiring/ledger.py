@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.ledger.hand_overs import SqlHandOvers
     from migrator.ledger.leases import SqlLeases
     from migrator.ledger.quarantine import SqlQuarantine
+    from migrator.ledger.returning import SqlReturning
     from migrator.ledger.runs import SqlRuns
     from migrator.ledger.tables import LedgerTables
     from migrator.ledger.upkeep import SqlUpkeep
@@ -127,6 +128,13 @@ class LedgerParts:
         from migrator.ledger.upkeep import SqlUpkeep
 
         return SqlUpkeep(self.engine, self.tables)
+
+    @cached_property
+    def returning(self) -> SqlReturning:
+        """Rows that go back one by one, where nobody can finish that."""
+        from migrator.ledger.returning import SqlReturning
+
+        return SqlReturning(self.engine, self.tables)
 
     @cached_property
     def adoption(self) -> SqlAdoption:

@@ -20,6 +20,7 @@ from migrator.ledger import (
     hand_overs,
     identity,
     quarantine,
+    returning,
     runs,
     upkeep,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "link",
     "management",
     "quarantine",
+    "returning",
     "runs",
     "scan",
     "stores",

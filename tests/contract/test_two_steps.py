@@ -18,7 +18,7 @@ from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Mode, RowState
 from migrator.domain.timeouts import TimeoutId
-from migrator.errors import LeaseLost, LedgerError, StoreError
+from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
 from migrator.ports import Batch, Lease
 from migrator.ports.recall import Sighting
@@ -310,6 +310,54 @@ def test_a_recall_that_ended_half_way_is_finished_however_near_it_is(site: Docum
     outcomes = site.recalls().restore(found, scope, lease, not_before=near)
     assert outcomes == dict.fromkeys(found, RecallOutcome.RESTORED)
     assert site.states() == {"recalled": 1}
+
+
+def test_a_recall_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> None:
+    """What came from elsewhere stays handed over, and two stores may have the same id."""
+    rows = hours(2)
+    found, lease = handed_over(site, rows)
+    table = site.tables.timeout
+    with site.engine.begin() as connection:
+        elsewhere = update(table).where(table.c.store_id == rows[0].id)
+        connection.execute(elsewhere.values(source="elsewhere/x"))
+    recalls = site.recalls()
+    outcomes = recalls.restore(found, ALL, lease, not_before=NOW)
+    assert {each.row.timeout_id: outcomes[each] for each in found} == {
+        rows[0].id: RecallOutcome.STORE_GONE,
+        rows[1].id: RecallOutcome.RESTORED,
+    }
+    assert (ids(site), site.states()) == ([rows[1].id], {"handed_over": 1, "recalled": 1})
+    with site.engine.begin() as connection:
+        connection.execute(update(table).values(going_back=None))
+    again = recalls.restore(found, ALL, lease, not_before=NOW)
+    assert RecallOutcome.STORE_GONE in again.values()
+    assert all(each.going_back is None for each in site.ledger_rows())  # it is not begun again
+
+
+def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> None:
+    """The rows that stay are not even begun."""
+    rows = hours(2)
+    endpoint, lease = site.create(rows), site.lease()
+    claim = site.claim(endpoint, lease)
+    findings = [
+        Quarantine(
+            row_index=index,
+            timeout_id=TimeoutId(row.id),
+            reason=Reason.NO_DESTINATION,
+            detail="",
+        )
+        for index, row in enumerate(rows)
+    ]
+    site.batches.quarantine(claim.batch, findings, lease)
+    site.hand_over(claim, lease)
+    table = site.tables.timeout
+    with site.engine.begin() as connection:
+        elsewhere = update(table).where(table.c.store_id == rows[0].id)
+        connection.execute(elsewhere.values(source="elsewhere/x"))
+    with pytest.raises(SomeGone, match="elsewhere/x") as caught:
+        site.claims.release_quarantined(None)
+    assert (caught.value.back, ids(site)) == (1, [rows[1].id])
+    assert all(each.going_back is None for each in site.ledger_rows())
 
 
 # ── a ledger with another id ────────────────────────────────────────────────────────────────────

@@ -199,6 +199,13 @@ class DocumentBooks:
 
     # ── putting back single rows ────────────────────────────────────────────────────────────
 
+    def quarantined_sources(self, which: QuarantineFilter) -> Sequence[str]:
+        """Return where the rows in quarantine came from, sorted."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
+        with self._reading("looking where quarantined rows came from") as connection:
+            return sorted(connection.scalars(query))
+
     def begin_return(
         self, source: str | None, which: QuarantineFilter, *, after: int
     ) -> Sequence[KeptRow]:

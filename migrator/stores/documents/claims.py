@@ -16,7 +16,7 @@ from typing import Final
 
 from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import TimeoutId
+from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import IllegalTransition, StoreError
 from migrator.ports import (
     Batch,
@@ -38,6 +38,7 @@ from migrator.ports.documents import (
 )
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.kept import KeptRow
+from migrator.stores.going_back import returned
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ _TRIES: Final = 5
 _SIDE_BY_SIDE: Final = 8
 """Rows put back at the same time, each for itself."""
 _TICK: Final = timedelta(microseconds=1)
+_NOBODY: Final = TimeoutId("migrator-nobody")
+"""Asked for to hear whether a place is there; no timeout is called so."""
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -112,7 +115,12 @@ class DocumentClaims:
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
         """Put quarantined timeouts of settled batches back; see ``ports.Claims``."""
-        source = None if endpoint is None else endpoint.source
+        sources = self._books.quarantined_sources(which) if endpoint is None else [endpoint.source]
+        return returned(sources, lambda source: self._release_quarantined_of(source, which))
+
+    def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
+        # nothing is begun that nobody could finish: a place that is gone says so of any id
+        self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [_NOBODY])
         last = back = 0
         while rows := self._books.begin_return(source, which, after=last):
             self._fault("return.recorded")
@@ -128,7 +136,11 @@ class DocumentClaims:
             StoreError: The store did not answer, or refused.
         """
         ids = [row.document.id for row in self._books.rows_of(batch)]
-        return sum(1 for _ in self._documents.read(_endpoint_of(batch), ids))
+        return self.count_there(_endpoint_of(batch), ids)
+
+    def count_there(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> int:
+        """Return how many of *ids* the store has; changes nothing, and raises the same."""
+        return sum(1 for _ in self._documents.read(endpoint, ids))
 
     def bring_back(self, rows: Sequence[KeptRow], towards: RowState) -> int:
         """Put back *rows* that are recorded as going; return how many became *towards*.

@@ -7,16 +7,19 @@ held, so a crash in between leaves a copy that the next recall takes away.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Row
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import RowState
-from migrator.errors import LedgerError
+from migrator.errors import LedgerError, SourceGone
 from migrator.ports import FaultPoint, Lease
 from migrator.ports.recall import Sighting
 from migrator.stores.documents.books import DocumentBooks
@@ -26,6 +29,8 @@ from migrator.stores.fencing import hold_lease
 from migrator.stores.forecast import LedgerForecasts
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.sightings import judge, key_of, rows_of
+
+_log = logging.getLogger(__name__)
 
 _Found = tuple[Mapping[Sighting, RecallOutcome], Mapping[Sighting, KeptRow]]
 
@@ -47,6 +52,8 @@ class DocumentRecalls(LedgerForecasts):
         self._books = books
         self._claims = claims
         self._fault = fault
+        self._gone = set[str]()
+        """Sources that were found to be gone."""
 
     def restore(
         self,
@@ -58,6 +65,8 @@ class DocumentRecalls(LedgerForecasts):
     ) -> Mapping[Sighting, RecallOutcome]:
         """Restore what is meant and say what each sighting is; see ``ports.Recalls``.
 
+        What came from a store that is gone stays with the broker, and all else goes on.
+
         When it raises ``StoreUnavailable``, some rows may be restored and not yet recorded as
         that: calling it again with the same messages records them.
         """
@@ -67,15 +76,37 @@ class DocumentRecalls(LedgerForecasts):
         if not going:
             return judged
         self._fault("recall.recorded")
-        rows = [*{row.id: row for row in going.values()}.values()]
-        restored = self._claims.restore_singly(rows, RowState.RECALLED)
+        rows = {row.id: row for row in going.values()}
+        of_source = defaultdict[str, list[KeptRow]](list)  # two sources may have the same id
+        for row in rows.values():
+            of_source[row.endpoint.source].append(row)
+        became: dict[int, RecallOutcome] = {}
+        for some in of_source.values():
+            became |= self._restored(some)
+        return {**judged, **{s: became[row.id] for s, row in going.items()}}
+
+    def _restored(self, rows: Sequence[KeptRow]) -> Mapping[int, RecallOutcome]:
+        """Restore *rows* of one source; return what became of each, by the ledger's own id."""
+        source = rows[0].endpoint.source
+        try:
+            restored = self._claims.restore_singly(rows, RowState.RECALLED)
+        except SourceGone as exc:
+            self._gone.add(source)
+            _log.warning(
+                "what came from a store that is gone stays with the broker",
+                extra={"action": "recall_stuck", "store": source, "error": str(exc)},
+            )
+            return {row.id: RecallOutcome.STORE_GONE for row in rows}
         self._fault("recall.put_back")
         self._books.confirm_return(rows, restored, RowState.RECALLED)
         self._fault("recall.confirmed")
         back = [row for row in rows if row.document.id in restored]
         self._claims.forget_singly(back)
-        taken = [s for s, row in going.items() if row.document.id not in restored]
-        return {**judged, **dict.fromkeys(taken, RecallOutcome.TAKEN)}
+        ours = {row.id for row in back}
+        return {
+            row.id: RecallOutcome.RESTORED if row.id in ours else RecallOutcome.TAKEN
+            for row in rows
+        }
 
     def _begin(
         self,
@@ -88,9 +119,18 @@ class DocumentRecalls(LedgerForecasts):
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             hold_lease(connection, self._ledger, lease)
             known = rows_of(connection, self._ledger, sightings, scope)
-            judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
+            judged = {s: self._judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             ids = {known[key_of(s)].id for s in wanted}
             rows = {row.id: row for row in self._books.kept(connection, ids)}
             self._books.mark_going(connection, [*rows.values()], RowState.RECALLED)
         return judged, {s: rows[known[key_of(s)].id] for s in wanted}
+
+    def _judge(
+        self, row: Row[Any] | None, sighting: Sighting, not_before: datetime
+    ) -> RecallOutcome:
+        """Return what ``judge`` does, but record no more rows that nobody could put back."""
+        outcome = judge(row, sighting, not_before)
+        is_stuck = row is not None and row.source in self._gone
+        wanted = outcome is RecallOutcome.RESTORED
+        return RecallOutcome.STORE_GONE if wanted and is_stuck else outcome

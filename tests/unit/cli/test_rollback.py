@@ -86,6 +86,7 @@ def test_a_dry_run_only_tells(claimed: Program) -> None:
                 "is_exact": True,
             }
         },
+        "left_in_quarantine": None,
         "stopped_by": None,
     }
     assert claimed("rollback", "--dry-run", "--endpoint", "Sales", "--json").document == document
