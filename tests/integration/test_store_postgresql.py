@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, event, text
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
@@ -107,6 +107,22 @@ def test_taking_a_lane_over_waits_for_a_claim_under_way(site: Site) -> None:
         new = taking.result(timeout=10)
     (adopted,) = site.batches.open_batches(new)
     assert adopted.size == 3
+
+
+def test_a_session_whose_zone_was_lost_moves_no_due_time(site: Site) -> None:
+    """A pooler may hand us another session than the one that was told to be in UTC."""
+    rows = hours(2)
+    endpoint, lease = site.create(rows), site.lease()
+
+    @event.listens_for(site.engine, "begin")
+    def _forget(connection: Connection) -> None:
+        connection.exec_driver_sql("SET TIME ZONE 'Pacific/Chatham'")
+
+    claim = site.claim(endpoint, lease)
+    found = [row.due_at for row in site.batches.rows(claim.batch)]
+    assert found == [NOW + timedelta(hours=n) for n in (1, 2)]
+    assert site.claims.release(claim.batch, lease) == 2
+    assert site.legacy_rows() == rows
 
 
 def test_no_transaction_is_open_between_calls(site: Site) -> None:

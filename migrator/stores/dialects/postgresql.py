@@ -1,9 +1,14 @@
-"""PostgreSQL: a claim is one statement, and the planner is told which index to walk."""
+"""PostgreSQL: a claim is one statement, and the planner is told which index to walk.
+
+Rules of this file: between a column without a zone, which has UTC, and the ledger, which has
+moments, a time is converted in so many words: a pooler between the server and us may forget the
+zone of our session.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -26,9 +31,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
+from migrator.database.types import UtcDateTime
 from migrator.ports import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
@@ -68,6 +77,23 @@ _RIGHTS: Final = text(
 )
 
 
+class _other_side(FunctionElement[datetime]):
+    """A moment as UTC without a zone, or the other way round, whatever the session's zone is."""
+
+    type = UtcDateTime(with_zone=False)
+    inherit_cache = True
+
+
+@compiles(_other_side)
+def _cast(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(cast(next(iter(element.clauses)), element.type), **kw)
+
+
+@compiles(_other_side, "postgresql")
+def _timezone(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"timezone('UTC', {compiler.process(element.clauses, **kw)})"
+
+
 class PostgresqlDialect(Dialect):
     """Moves with one statement: pick and lock, sum up, delete, insert."""
 
@@ -102,7 +128,9 @@ class PostgresqlDialect(Dialect):
             .returning(*table.c, chosen.c.row_index)
             .cte("taken")
         )
+        has_zone = getattr(table.c.Time.type, "with_zone", False)
         values = ledger_values(legacy, request, batch_id, taken.c) | {
+            "due": taken.c.Time if has_zone else _other_side(taken.c.Time),
             "row_index": taken.c.row_index,
             "content_hash": self.content_hash(taken.c.Headers, taken.c.State),
         }
@@ -118,8 +146,10 @@ class PostgresqlDialect(Dialect):
     def as_stored(
         self, column: ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> ColumnElement[Any]:
-        """Cast text to uuid again, and a moment to the column's timestamp (sessions are UTC)."""
+        """Cast text to uuid again, and a moment to UTC, where the column has no zone."""
         wanted = legacy.table.c[key].type
+        if key == "Time" and not getattr(wanted, "with_zone", False):
+            return _other_side(column)
         if key in {"Id", "SagaId", "Time"} and not isinstance(wanted, GuidBytes):
             return cast(column, wanted)
         return super().as_stored(column, legacy, key)
