@@ -54,19 +54,21 @@ def keep_ledger(session: Session, app: App, *, yes: bool, is_dry_run: bool) -> N
     if not found.is_moved:
         _tell(session, found, is_done=False)
         return
-    refusals = [*_refusals(app, found)]
+    refusals, remarks = [*_refusals(app, found)], [*_remarks(app)]
     if is_dry_run:
-        _tell(session, found, refusals=refusals, is_done=False)
+        _tell(session, found, refusals=refusals, remarks=remarks, is_done=False)
     if refusals:
         raise PreflightRefused("; ".join(refusals) + ". Nothing was changed")
     if is_dry_run:
         return
+    if not yes:
+        _say_remarks(remarks)
     confirmed(
         yes=yes,
         what=f"ledger {found.ledger_id} of {found.created_in} would go on in {found.present}, and "
         "nobody may ever work on the former again",
     )
-    _tell(session, app.adoption.keep(), is_done=True)
+    _tell(session, app.adoption.keep(), remarks=remarks, is_done=True)
 
 
 def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
@@ -93,6 +95,28 @@ def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
             yield f"{probe.consumers} consume {name}: stop them, they may store elsewhere"
 
 
+def _remarks(app: App) -> Iterator[str]:
+    """Yield what a database that was moved as a whole, at one moment, has only if it had it before.
+
+    Nothing of a document store, which stays where it is.
+    """
+    if app.settings.store.kind.has_own_ledger:
+        return
+    for each in app.side.verifications.balances():
+        if each.in_store is None:
+            yield (
+                f"{each.source} of {each.endpoint} is not here: unless it was dropped, its "
+                "timeouts were left behind"
+            )
+    total, first = app.side.verifications.in_both_places((), at_most=1)
+    if total:
+        yield (
+            f"{total} timeouts are in their table and in the ledger ({first[0].timeout_id} is the "
+            "first): unless they were before, table and ledger were copied at different moments, "
+            "and what was put back in between is in neither"
+        )
+
+
 def _lanes(app: App, found: Whereabouts) -> Sequence[Lane]:
     """Return lanes that somebody may hold: the ledger's, and those of the settings."""
     return sorted({*found.lanes, *map(Lane, range(app.settings.handover.lanes))})
@@ -103,6 +127,7 @@ def _tell(
     found: Whereabouts,
     *,
     refusals: Sequence[str] = (),
+    remarks: Sequence[str] = (),
     is_done: bool,
 ) -> None:
     if session.wants_json:
@@ -113,6 +138,7 @@ def _tell(
             "is_moved": found.is_moved,
             "batches": dict(found.batches),
             "refusals": list(refusals),
+            "remarks": list(remarks),
             "is_done": is_done,
         }
         write_json("db-adopt", document)
@@ -123,6 +149,12 @@ def _tell(
     say(f"ledger {found.ledger_id} was created in {found.created_in}, and is in {found.present}")
     under_way = ", ".join(f"{count} {state}" for state, count in sorted(found.batches.items()))
     say(f"batches under way: {under_way or 'none'}")
+    _say_remarks(remarks)
     if is_done:
         say("it goes on here under the same id; the next `migrator run` finishes what is under way")
     say(f"not checked: {_NOT_SEEN}")
+
+
+def _say_remarks(remarks: Sequence[str]) -> None:
+    for each in remarks:
+        say(f"look at this first: {each}")

@@ -160,6 +160,24 @@ def test_a_moved_ledger_is_refused_while_anybody_works_on_it(moved: Program) -> 
     assert moved.rows("SELECT kind FROM migrator_event") == []
 
 
+def test_what_was_not_moved_as_a_whole_is_told(moved: Program) -> None:
+    """A table of another moment than the ledger's, or none: timeouts may be left behind."""
+    assert moved("db", "adopt", "--moved", "--dry-run", "--json").document["remarks"] == []
+    again = '"Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion"'
+    moved.change(
+        f'INSERT INTO "Sales_TimeoutData" ("Id", {again}) SELECT store_id, destination, saga_id, '
+        "body, due, headers, persistence_version FROM migrator_timeout WHERE row_index < 2"
+    )
+    ((timeout_id,),) = moved.rows("SELECT store_id FROM migrator_timeout WHERE row_index = 0")
+    told = moved("db", "adopt", "--moved", "--dry-run").err
+    assert f"2 timeouts are in their table and in the ledger ({timeout_id} is the first)" in told
+    moved.change('DROP TABLE "Sales_TimeoutData"')
+    asked = moved("db", "adopt", "--moved", codes=[2]).err
+    assert "Sales_TimeoutData of Sales is not here" in asked
+    (remark,) = moved("db", "adopt", "--moved", "--yes", "--json").document["remarks"]
+    assert "left behind" in remark
+
+
 def test_whoever_still_stores_timeouts_is_told(
     moved: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
