@@ -34,18 +34,27 @@ class ServerFailedError(RuntimeError):
 # Below the range the kernel takes outgoing connections from (32768 and up): a port must still be
 # free when a killed server comes back to it.
 _PORTS = range(10240, 32000)
-_handed_out: set[int] = set()
+_handed_out: dict[int, socket.socket] = {}
+"""What keeps each port ours, whether or not its server runs, until this process ends."""
 
 
 def free_port() -> int:
-    """Return a loopback port nobody listens on; never the same one twice in this process."""
-    for port in random.SystemRandom().sample(_PORTS, k=200):
-        if port in _handed_out:
+    """Return a loopback port nobody listens on, and no other process is given by this function.
+
+    Several processes start servers at the same time, and a server binds its port only a while
+    after it was chosen.
+    """
+    for port in random.SystemRandom().sample(_PORTS, k=min(200, len(_PORTS))):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0migrator-port-{port}")  # an abstract name: the kernel frees it with us
+            with socket.socket() as probe:
+                probe.bind((LOOPBACK, port))
+        except OSError:
+            claim.close()
             continue
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            _handed_out.add(port)
-            return port
+        _handed_out[port] = claim
+        return port
     raise ServerFailedError("no free port on the loopback interface")
 
 

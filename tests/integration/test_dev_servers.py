@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +18,15 @@ import psutil
 import psycopg
 import pytest
 
-from dev.servers import MariadbServer, PostgresServer, RabbitNode, RavenServer, wait_until
+from dev.servers import (
+    MariadbServer,
+    PostgresServer,
+    RabbitNode,
+    RavenServer,
+    ServerFailedError,
+    free_port,
+    wait_until,
+)
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 
@@ -67,6 +77,27 @@ def test_a_confirmed_message_survives_kill_9(vhost: Vhost) -> None:
         while body is None and time.monotonic() < deadline:
             _, _, body = after.basic_get("letters", auto_ack=True)
     assert body == b"still here"
+
+
+def test_a_port_that_another_process_was_given_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody may listen there yet, or no more; it is free again when that process has ended."""
+    program = "from dev.processes import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        monkeypatch.setattr("dev.processes._PORTS", range(port, port + 1))
+        with pytest.raises(ServerFailedError, match="no free port"):
+            free_port()
+        other.communicate("\n")
+    assert free_port() == port
 
 
 def test_servers_listen_on_loopback_only(vhost: Vhost, postgres_server: PostgresServer) -> None:
