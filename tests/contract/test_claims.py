@@ -294,3 +294,19 @@ def test_the_same_id_in_another_table_is_another_timeout(site: Site) -> None:
     second = site.create(hours(1), source=other)
     assert site.claim(first, lease).batch.size == 1
     assert site.claim(second, lease).batch.source == other
+
+
+@pytest.mark.own_table
+def test_a_row_with_values_of_other_types_stops_no_claim(site: Site) -> None:
+    """SQLite takes a value of any type into any column."""
+    if not site.is_sqlite:
+        pytest.skip("other databases refuse it")
+    endpoint = site.create(hours(2))
+    site.execute(
+        f"UPDATE {site.quoted()} SET \"State\" = 'x', \"Headers\" = CAST('{{}}' AS BLOB) "
+        'WHERE "Id" = :id',
+        id=timeout_id(0),
+    )
+    found = site.batches.rows(site.claim(endpoint, site.lease()).batch)
+    assert [row.body for row in found] == [b"x", hours(1)[0].body]
+    assert found[0].headers_text == "{}"

@@ -58,7 +58,10 @@ class SqliteDialect(Dialect):
         table, chosen = legacy.table, sized(legacy, request, ledger)
         values = ledger_values(legacy, request, batch_id, table.c) | {
             "row_index": chosen.c.row_index,
-            "content_hash": getattr(func, CONTENT_HASH)(table.c.Headers, table.c.State),
+            # as what they are taken for from here on; see ``content_hash``
+            "headers": cast(table.c.Headers, Text),
+            "body": cast(table.c.State, LargeBinary),
+            "content_hash": self.content_hash(table.c.Headers, table.c.State),
         }
         wanted = select(*values.values()).where(table.c.Id == chosen.c.Id, fits(chosen, request))
         kept = ledger.timeout
