@@ -23,6 +23,7 @@ from dev.processes import (
     ServerMissingError,
     free_port,
 )
+from dev.rooted import from_root, other_root
 
 _BINARIES = Path(
     "/usr/lib/rabbitmq/bin"
@@ -44,14 +45,20 @@ class TlsFiles:
     key: Path
 
 
-def find_rabbitmq(program: str) -> Path:
-    """Return where ``program`` of RabbitMQ is, or raise ``ServerMissingError``."""
+def rabbitmq(program: str, *args: str) -> list[str]:
+    """Return the command that runs ``program`` of RabbitMQ, or raise ``ServerMissingError``.
+
+    The variable RABBITMQ_ROOT may name the root of another installation (see dev/unpack).
+    """
+    root = other_root("RABBITMQ_ROOT")
+    if root:
+        return from_root(root, [str(_BINARIES / program), *args])
     if (_BINARIES / program).exists():
-        return _BINARIES / program
+        return [str(_BINARIES / program), *args]
     found = shutil.which(program)
     if found is None:
         raise ServerMissingError(f"RabbitMQ is not installed here ({program} was not found)")
-    return Path(found)
+    return [found, *args]
 
 
 class RabbitNode(PrivateServer):
@@ -134,6 +141,12 @@ class RabbitNode(PrivateServer):
 
     # --- administration ---------------------------------------------------------------------
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The version that runs, as numbers: ``(3, 10, 8)``."""
+        version = self.api("GET", "overview")["rabbitmq_version"]
+        return tuple(int(part) for part in version.split("."))
+
     def api(self, method: str, path: str, body: object = None) -> Any:
         """Call the management API, ``path`` below ``/api/``; return the decoded answer."""
         return ask(self.management_port, method, f"/api/{path}", body, login="guest:guest")
@@ -188,9 +201,8 @@ class RabbitNode(PrivateServer):
 
     def ctl(self, *args: str) -> str:
         """Run ``rabbitmqctl`` on this node (one to two seconds); return what it printed."""
-        command = [str(find_rabbitmq("rabbitmqctl")), "--silent", "--node", self.name, *args]
         done = subprocess.run(
-            command,
+            rabbitmq("rabbitmqctl", "--silent", "--node", self.name, *args),
             env=self._environment(),
             cwd=self.data_dir,
             capture_output=True,
@@ -204,11 +216,11 @@ class RabbitNode(PrivateServer):
     # --- how it is set up -------------------------------------------------------------------
 
     def _check_installed(self) -> None:
-        find_rabbitmq("rabbitmq-server")
+        rabbitmq("rabbitmq-server")
 
     def _launch(self) -> None:
         self.epmd.start()
-        command = [str(find_rabbitmq("rabbitmq-server"))]
+        command = rabbitmq("rabbitmq-server")
         self._process.start(command, env=self._environment(), cwd=self.data_dir)
 
     def _remembered(self, file: str, value: str) -> str:
