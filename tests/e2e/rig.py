@@ -167,7 +167,9 @@ class Rig:
         }
         if self.management_url:
             settings["MIGRATOR_BROKER__MANAGEMENT_URL"] = self.management_url
-        return {**os.environ, **settings, **self.settings, **more}
+        # the switches of dev/test (MIGRATOR_NO_INSTALL ...) are no settings of the program
+        inherited = {k: text for k, text in os.environ.items() if not k.startswith("MIGRATOR_")}
+        return {**inherited, **settings, **self.settings, **more}
 
     def start(self, *args: str, fault: str | None = None, **env: str) -> subprocess.Popen[str]:
         """Start the real program; *fault* is ``name:hit`` of the step to be killed at."""
