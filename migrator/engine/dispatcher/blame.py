@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from migrator.domain.incoming import normalised_headers
 from migrator.engine.dispatcher.outbox import Item, StoredRow
 from migrator.errors import TargetError, TargetUnavailable
 
@@ -57,4 +58,8 @@ def _key(item: Item) -> Hashable:
     if isinstance(item, StoredRow):
         return item.row.id
     message = item.delivery.message
-    return type(item).__name__, item.delivery.queue, message.message_id, message.raw_properties
+    if message.problem is not None:
+        return type(item).__name__, item.delivery.queue, message.raw_properties
+    # not as they came: a quorum queue counts in them how often it has delivered the message
+    headers = frozenset(normalised_headers(message).items())
+    return type(item).__name__, item.delivery.queue, message.message_id, headers
