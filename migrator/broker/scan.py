@@ -31,6 +31,7 @@ from migrator.broker.connection import ConnectionSettings
 from migrator.broker.properties import Properties
 from migrator.broker.wire import Wire
 from migrator.domain.delays import BITS
+from migrator.domain.levels import lowest_limit
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.ports.levels import LevelMessage, ScanEnd, ScanLimits
@@ -67,7 +68,8 @@ def delivery_limit(
 ) -> int | None:
     """Return how often a message may come back into a level queue; None: as often as it likes.
 
-    Only quorum queues count. Without the management API a limit set by a policy is not seen.
+    Only quorum queues count. Without the management API a limit set by a policy is not seen, and
+    the broker's own is assumed: 20 from RabbitMQ 4 on, none before.
 
     Raises:
         TargetUnavailable, AccessRefused: The broker cannot be asked.
@@ -79,24 +81,10 @@ def delivery_limit(
     text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
     major = text.partition(".")[0]
     is_limited = major.isdigit() and (int(major),) >= _LIMITED_SINCE
-    limits = list(_told_limits(management, version))
-    if limits:
-        return min(limits)
-    return _DEFAULT_LIMIT if is_limited else None
-
-
-def _told_limits(management: ManagementApi | None, version: DelaysVersion) -> Iterable[int]:
-    """Yield the limits that policies and arguments set for level queues; -1 stands for none."""
-    if management is None:
-        return
+    default = _DEFAULT_LIMIT if is_limited else None
     prefix = level_name(version, 0).removesuffix("00").replace(".", r"\.")
-    for queue in management.queues(f"^{prefix}"):
-        for given in (
-            queue.effective_policy.get("delivery-limit"),
-            queue.arguments.get("x-delivery-limit"),
-        ):
-            if isinstance(given, int) and given >= 0:
-                yield given
+    queues = [] if management is None else list(management.queues(f"^{prefix}"))
+    return lowest_limit(queues, default=default)
 
 
 class RabbitLevels:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +100,27 @@ class QueueState:
     held_back: int = 0
     """Expired or rejected, waiting for a place to be dead-lettered to (``messages_dlx``)."""
     consumers: int = 0
+
+
+def lowest_limit(queues: Iterable[QueueState], *, default: int | None) -> int | None:
+    """Return how often a message may come back into any of *queues*; None: as often as it likes.
+
+    *default* is what the broker itself sets for a queue that nothing is said of. Of policy and
+    argument the lower one counts; below 0 stands for no limit. Without a queue it is *default*.
+    """
+    limits = [_limit(queue, default) for queue in queues] or [default]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _limit(queue: QueueState, default: int | None) -> int | None:
+    told = (
+        queue.effective_policy.get("delivery-limit"),
+        queue.arguments.get("x-delivery-limit"),
+    )
+    given = [limit for limit in told if isinstance(limit, int)]
+    if not given:
+        return default
+    return min((limit for limit in given if limit >= 0), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,15 @@
 """Does a policy change what the queues must do?
 
 A policy beats a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
-messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly.
+messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly. One
+that is as high as ours does no harm, and takes the place of RabbitMQ 4's own limit of 20.
 Source: design sections 5.2 and 8 (measured).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from migrator.domain.delays import BITS
@@ -30,6 +31,9 @@ HARMFUL: Final = frozenset(
         "overflow",
     }
 )
+_LIMIT: Final = "delivery-limit"
+_HIGH_LIMIT: Final = 100_000
+"""What our own queues and the endpoints ask for."""
 
 
 def check(
@@ -65,7 +69,14 @@ def _harmful(found: Mapping[str, Sequence[Policy]]) -> Mapping[tuple[str, str], 
     queues: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for queue in sorted(found):
         for policy in found[queue]:
-            keys = ", ".join(sorted(HARMFUL & policy.definition.keys()))
+            keys = ", ".join(sorted(_harmful_keys(policy)))
             if keys:
                 queues[policy.name, keys].append(queue)
     return queues
+
+
+def _harmful_keys(policy: Policy) -> Set[str]:
+    found = HARMFUL & policy.definition.keys()
+    limit = policy.definition.get(_LIMIT)
+    is_high = isinstance(limit, int) and (limit < 0 or limit >= _HIGH_LIMIT)  # below 0: none
+    return found - {_LIMIT} if is_high else found

@@ -10,7 +10,9 @@ from migrator.domain.levels import (
     EntityFinding,
     Kind,
     Presence,
+    QueueState,
     ServerFacts,
+    lowest_limit,
 )
 from migrator.domain.routing import BindingSpec, DelaysVersion
 
@@ -84,3 +86,36 @@ def test_a_version_is_read_as_numbers(version: str, expected: tuple[int, ...]) -
         product="RabbitMQ", version=version, cluster_name="c", frame_max_bytes=131_072
     )
     assert facts.release == expected
+
+
+def queue(policy: int | None = None, argument: int | None = None) -> QueueState:
+    """Return a queue with these delivery limits."""
+    return QueueState(
+        name="level",
+        kind="quorum",
+        effective_policy={} if policy is None else {"delivery-limit": policy},
+        arguments={} if argument is None else {"x-delivery-limit": argument},
+    )
+
+
+@pytest.mark.parametrize(
+    ("queues", "default", "expected"),
+    [
+        ([], None, None),
+        ([], 20, 20),
+        ([queue(), queue()], None, None),
+        ([queue(), queue()], 20, 20),
+        ([queue(policy=100), queue()], 20, 20),  # the other one has the broker's own
+        ([queue(policy=100), queue()], None, 100),
+        ([queue(policy=100), queue(argument=7)], None, 7),
+        ([queue(policy=100_000), queue(policy=100_000)], 20, 100_000),
+        ([queue(policy=-1)], 20, None),
+        ([queue(policy=-1, argument=5)], 20, 5),
+        ([queue(policy=100_000, argument=5)], 20, 5),
+    ],
+)
+def test_the_lowest_delivery_limit_counts(
+    queues: list[QueueState], default: int | None, expected: int | None
+) -> None:
+    """Of all queues, of policy and argument; below 0 is none (measured with RabbitMQ 4.0.5)."""
+    assert lowest_limit(queues, default=default) == expected

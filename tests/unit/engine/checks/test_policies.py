@@ -42,9 +42,13 @@ def test_a_blanket_policy_is_one_finding() -> None:
     assert finding.text == "it sets message-ttl, overflow on a and 1 more"
 
 
-def test_harmless_policies_are_fine() -> None:
-    """Such as where leaders live."""
-    policy = Policy(name="leaders", definition={"queue-leader-locator": "balanced"})
+@pytest.mark.parametrize(
+    "definition",
+    [{"queue-leader-locator": "balanced"}, {"delivery-limit": 100_000}, {"delivery-limit": -1}],
+)
+def test_harmless_policies_are_fine(definition: dict[str, object]) -> None:
+    """Such as where leaders live, or what takes the place of RabbitMQ 4's own delivery limit."""
+    policy = Policy(name="harmless", definition=definition)
     (finding,) = found(FakeBroker(rules={"a": [policy]}))
     assert finding.level is Level.OK
 
