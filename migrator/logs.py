@@ -65,6 +65,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "ledger_purge_failed": "settled rows could not be purged, or that not recorded; tried again",
     "ledger_purged": "rows settled long ago lost their content, as the settings say; how many",
     "message_failed": "a message can not be dealt with; it goes to the error queue",
+    "message_renewed": "a message came back so often that the broker may drop it; a copy took over",
     "message_retried": "a message failed; it comes back from a retry queue after a while",
     "messages_taken_in": "messages of a .Timeouts queue were stored, passed on or cleared (debug)",
     "notify_failed": "the service manager could not be told how this process is; work goes on",

@@ -30,6 +30,8 @@ CONFIRMATION_ID: Final = "NServiceBus.Transport.RabbitMQ.ConfirmationId"
 DELAY_IN_SECONDS: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 OUR_RETRIES: Final = "Migrator.Retries"
 """How often we have retried a message; it never leaves for an endpoint, nor for a store."""
+OUR_RENEWAL: Final = "Migrator.Renewed"
+"""This message stands for one that came back too often; it never leaves either."""
 DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 
 BROKER_INSTRUCTIONS: Final = frozenset({"CC", "BCC"})
@@ -41,6 +43,7 @@ _DROPPED: Final = BROKER_INSTRUCTIONS | {
     CONFIRMATION_ID,
     DELAY_IN_SECONDS,
     OUR_RETRIES,
+    OUR_RENEWAL,
 }
 _BROKER_PREFIX: Final = "x-"
 """What a broker or client library left behind; a message that keeps it misleads both."""

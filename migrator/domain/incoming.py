@@ -23,6 +23,7 @@ _REMOVED: Final = (
             h.DELAY_IN_SECONDS,
             h.CONFIRMATION_ID,
             h.OUR_RETRIES,
+            h.OUR_RENEWAL,
             "x-death",
             "x-delivery-count",
             "x-acquired-count",  # newer brokers; like the count above, it changes by itself

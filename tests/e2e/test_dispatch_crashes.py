@@ -170,6 +170,31 @@ def test_stored_and_due_before_it_was_acknowledged_is_sent_once(rig: Rig, tmp_pa
     assert (account.lost, account.duplicated, account.early) == ((), (), ())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_more_often_than_the_queue_forgives(rig: Rig, tmp_path: Path) -> None:
+    """Messages come back at each kill; a quorum queue drops them after 20, as RabbitMQ 4 would."""
+    endpoint = OldEndpoint(rig)
+    endpoint.declare("Billing")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.queue_delete(endpoint.timeouts)
+        limited = {"x-queue-type": "quorum", "x-delivery-limit": 20}
+        channel.queue_declare(endpoint.timeouts, durable=True, arguments=limited)
+        channel.queue_bind(endpoint.timeouts, endpoint.timeouts, "")
+    prepare_dispatcher(rig, tmp_path)
+    sent = [endpoint.deferred(7200, to="Billing") for _ in range(5)]
+    endpoint.send(*sent)
+    for _ in range(25):
+        killed = rig.finish(start_dispatcher(rig, fault="intake.stored:1"), timeout=60)
+        assert killed.returncode == KILLED, killed.stderr[-4000:]
+    process = start_dispatcher(rig)
+    wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, seconds=30, what="no message")
+    rig.stop(process)
+    assert waiting(rig, endpoint.timeouts) == 0
+    assert len(rig.stored()) == len(sent)
+
+
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )

@@ -63,7 +63,15 @@ class Incoming:
         return bool(self._waiting)
 
     def add(self, delivery: Delivery) -> None:
-        """Put a delivery behind the others."""
+        """Put a delivery behind the others; one that came back often is replaced by a copy."""
+        copy = self._trouble.renewal(delivery)
+        if copy is None:
+            self.add_as_it_is(delivery)
+        else:
+            self._outbox.add(copy, due_at=self._watch.now())
+
+    def add_as_it_is(self, delivery: Delivery) -> None:
+        """Put a delivery behind the others, however often it came back."""
         self._waiting.append(delivery)
 
     def begin(self, *, now_s: float) -> None:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from migrator.domain.conversion import Quarantine, Rules
 from migrator.domain.delivery import to_pass_on
 from migrator.domain.recoverability import Failure
+from migrator.domain.renewal import is_renewed
 from migrator.domain.satellites import (
     ClearTimeouts,
     DelayedMessage,
@@ -207,6 +208,7 @@ def _is_due(read: Read, until: datetime) -> bool:
         isinstance(read.asks, DelayedMessage)
         and read.asks.due_at <= until
         and not read.delivery.is_redelivered
+        and not is_renewed(read.delivery.message)
     )
 
 

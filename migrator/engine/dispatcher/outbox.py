@@ -48,13 +48,18 @@ class Forwarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A copy of a message that failed, for a retry queue or the error queue."""
+    """A copy of a message: for a retry queue, the error queue, or its own queue."""
 
     delivery: Delivery
     message: Envelope
     queue: str
     is_final: bool
     """It goes to the error queue."""
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether it goes back to the queue that the message came from."""
+        return self.queue == self.delivery.queue
 
 
 Item = StoredRow | PassedOn | Forwarded | Copy

@@ -168,6 +168,9 @@ class Sender:
             self._incoming.fail(item.delivery, failure)
 
     def _copy_not_taken(self, item: Copy, why: Unreachable) -> None:
+        if item.is_renewal:  # a queue that is full, or no right to write to it
+            self._incoming.add_as_it_is(item.delivery)
+            return
         if why.reason is Reason.UNROUTABLE and not item.is_final:
             raise TargetUnavailable(f"queue {item.queue!r} is gone")  # the next link declares it
         instead = None

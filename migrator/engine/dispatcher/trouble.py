@@ -22,6 +22,7 @@ from migrator.domain.recoverability import (
     retries_so_far,
     retry_copy,
 )
+from migrator.domain.renewal import is_worn, renewed_copy
 from migrator.engine.dispatcher.outbox import Copy
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.ports import Delivery
@@ -68,6 +69,24 @@ class Trouble:
         """Forget the attempts of deliveries that are settled."""
         for tag in tags:
             self._attempts.pop(tag, None)
+
+    def renewal(self, delivery: Delivery) -> Copy | None:
+        """Return the copy that takes over from a message that came back often; None: no need."""
+        if not is_worn(delivery.message, frame_max_bytes=self._frame_max_bytes):
+            return None
+        left_out = self._sparingly.left_out("message_renewed")
+        if left_out is not None:
+            _log.warning(
+                "a message came back so often that the broker may drop it; a copy takes over",
+                extra={
+                    "action": "message_renewed",
+                    "queue": delivery.queue,
+                    "message_id": delivery.message.message_id,
+                    "left_out": left_out,
+                },
+            )
+        message = renewed_copy(delivery.message)
+        return Copy(delivery=delivery, message=message, queue=delivery.queue, is_final=False)
 
     def instead_of_error_queue(self, delivery: Delivery) -> Copy | None:
         """Return the copy of a message whose error queue does not exist; None: it has to stay.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migrator.domain.renewal import OFTEN
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreUnavailable
@@ -332,6 +335,48 @@ def test_a_message_that_may_have_been_stored_is_not_passed_on() -> None:
     world.clock.elapsed += 5.0
     world.run(5.0)
     assert world.delivered() == {"m-1": 1}
+
+
+def test_nothing_is_dropped_for_having_come_back_too_often() -> None:
+    """Killed more often than a quorum queue of RabbitMQ 4 lets a message come back."""
+    world = World()
+    world.broker.delivery_limit = 20
+    world.send(1, 600.0)
+    world.send(2, 600.0)
+    for _ in range(25):
+        assert world.kill_at("intake.stored")
+    world.run(1.0)
+    assert not world.broker.dropped
+    assert not world.broker.queues[TIMEOUTS]
+    assert len(world.ledger.stored) == 2
+
+
+def test_a_copy_of_a_message_that_was_stored_is_not_passed_on() -> None:
+    """It takes over when the message is due, and nobody had the copy before; the row is sent."""
+    world = World()
+    world.broker.delivery_limit = 20
+    world.send(1, 30.0)
+    for _ in range(OFTEN):
+        assert world.kill_at("intake.stored")
+    world.clock.elapsed += 40.0
+    world.run(5.0)
+    assert world.delivered() == {"m-1": 1}
+    assert not world.broker.queues[TIMEOUTS]
+
+
+def test_without_a_right_to_its_own_queue_a_message_that_came_back_often_is_stored() -> None:
+    """The copy is refused, so the message itself is taken in while there is time."""
+    world = World()
+    world.broker.delivery_limit = 20
+    world.broker.forbidden.add(TIMEOUTS)
+    world.send(1, 600.0)
+    message = world.broker.queues[TIMEOUTS].popleft()
+    headers = {**message.raw_headers, "x-delivery-count": OFTEN}
+    world.broker.put(TIMEOUTS, replace(message, raw_headers=headers))
+    world.run(10.0)
+    assert not world.broker.dropped
+    assert len(world.ledger.stored) == 1
+    assert not world.broker.queues[TIMEOUTS]
 
 
 def test_what_fails_while_it_is_held_does_not_prolong_the_wait() -> None:

@@ -189,6 +189,29 @@ class Broker:
         self.forbidden: set[str] = set()
         self.poison: set[str] = set()
         self.failure_rate = 0.0
+        self.delivery_limit: int | None = None
+        """None: a classic queue, which counts nothing."""
+        self.dropped: list[IncomingMessage] = []
+
+    def put(self, queue: str, message: IncomingMessage) -> None:
+        """Put a message behind the others."""
+        self.queues[queue].append(message)
+
+    def take_back(self, queue: str, message: IncomingMessage) -> None:
+        """Put a message in front of the others, or drop it when it has come back too often."""
+        if self.delivery_limit is not None:
+            count = int(str(message.raw_headers.get("x-delivery-count", 0))) + 1
+            message = dataclasses.replace(
+                message,
+                raw_headers={**message.raw_headers, "x-delivery-count": count},
+                raw_properties=b"%d" % count,
+            )
+            self.seen.add(id(message))
+            self.kept.append(message)
+            if count > self.delivery_limit:
+                self.dropped.append(message)
+                return
+        self.queues[queue].appendleft(message)
 
     def cut(self) -> bool:
         return self.chance.random() < self.failure_rate
@@ -257,7 +280,7 @@ class Link:
                 raise TargetError("a property nobody may set")
             if queue in self.broker.full:
                 continue  # nacked
-            if not is_delayed and queue not in self.broker.destinations:
+            if not is_delayed and queue not in {*self.broker.destinations, *self.broker.queues}:
                 answers.returned.add(letter.key)
                 continue
             self._arrive(letter, queue)
@@ -266,7 +289,10 @@ class Link:
     def _arrive(self, letter: Letter, queue: str) -> None:
         delay = letter.routing_key if letter.exchange.startswith("nsb.") else ""
         at = self.broker.clock.now()
-        self.broker.arrived.append(Arrived(queue, letter.message, at, delay))
+        if isinstance(letter.message, Envelope) and queue in self.broker.queues:
+            self.broker.put(queue, _delivered(letter.message))
+        else:
+            self.broker.arrived.append(Arrived(queue, letter.message, at, delay))
 
     def acknowledge(self, tags: Iterable[int]) -> None:
         for tag in tags:
@@ -284,9 +310,23 @@ class Link:
 
     def close(self, *, at_once: bool = False) -> None:
         for queue, message in reversed(self.unacked.values()):
-            self.broker.queues[queue].appendleft(message)
+            self.broker.take_back(queue, message)
         self.unacked = {}
         self.consumed = []
+
+
+def _delivered(message: Envelope) -> IncomingMessage:
+    return IncomingMessage(
+        message_id=message.message_id,
+        correlation_id=message.correlation_id,
+        type=message.type,
+        reply_to=message.reply_to,
+        content_type=message.content_type,
+        delivery_mode=2,
+        raw_headers=message.headers,
+        body=message.body,
+        raw_properties=b"",
+    )
 
 
 class World:
