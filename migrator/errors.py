@@ -7,6 +7,7 @@ The tree::
     ├── PreflightRefused          3  a check refused; nothing was changed
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
+    │   ├── LedgerAdopted            it got another id while this process worked: start it again
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
     ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
@@ -78,6 +79,10 @@ class LedgerMissing(PreflightRefused):
 
 class LedgerCloned(PreflightRefused):
     """The ledger was created in another database; its queues belong to that one."""
+
+
+class LedgerAdopted(PreflightRefused):
+    """Somebody adopted the ledger meanwhile: this process works for the id it had before."""
 
 
 class UnknownEndpoint(PreflightRefused):

@@ -20,7 +20,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.engine.dispatcher.session import DispatcherSession
-from migrator.errors import Interrupted, LeaseLost, MigratorError
+from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, MigratorError
 from migrator.ports import Leases
 
 _log = logging.getLogger(__name__)
@@ -130,6 +130,8 @@ class DispatcherThread(WorkerThread):
                 self._stop.draining.wait(_FIRST_BACKOFF_S)
             except Interrupted:
                 return
+            except LedgerAdopted:
+                raise  # trying again changes nothing
             except MigratorError as exc:
                 if not self._may_go_on(exc):
                     return

@@ -15,7 +15,14 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import RECALL_LANE, Lane
 from migrator.engine.lane import LaneSession
-from migrator.errors import HandOverDoubtful, Interrupted, LeaseLost, MigratorError, TargetError
+from migrator.errors import (
+    HandOverDoubtful,
+    Interrupted,
+    LeaseLost,
+    LedgerAdopted,
+    MigratorError,
+    TargetError,
+)
 from migrator.ports import Leases, StoreEndpoint
 
 _log = logging.getLogger(__name__)
@@ -137,6 +144,8 @@ class LaneThread(WorkerThread):
                 self._stop.draining.wait(_FIRST_BACKOFF_S)
             except Interrupted:
                 return
+            except LedgerAdopted:
+                raise  # trying again changes nothing
             except MigratorError as exc:
                 if not self._may_go_on(exc):
                     return
@@ -150,7 +159,7 @@ class LaneThread(WorkerThread):
         while not self._is_ending:
             try:
                 return self._one_session(held)
-            except (HandOverDoubtful, LeaseLost, Interrupted):
+            except (HandOverDoubtful, LeaseLost, LedgerAdopted, Interrupted):
                 raise
             except MigratorError as exc:
                 if not self._may_go_on(exc):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from migrator.domain.timeouts import Lane
-from migrator.errors import Interrupted, MigratorError
+from migrator.errors import Interrupted, LedgerAdopted, MigratorError
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,10 @@ class Stop:
 
 
 class WorkerThread:
-    """One thread of the service; whatever it does not foresee asks all others to stop."""
+    """One thread of the service; whatever it does not foresee asks all others to stop.
+
+    So does a ledger that was adopted: its id names the queues of them all.
+    """
 
     def __init__(
         self, name: str, *, stop: Stop, crash_action: str, facts: Mapping[str, str]
@@ -97,6 +100,13 @@ class WorkerThread:
     def _guard(self) -> None:
         try:
             self._run()
+        except LedgerAdopted as exc:
+            self.failure = exc
+            _log.error(
+                "the ledger was adopted meanwhile; the process ends",
+                extra={"action": "ledger_adopted", "error": str(exc)},
+            )
+            self._stop.draining.set()
         except BaseException as exc:
             self.crash = exc
             _log.critical("a bug ended a thread", extra=self._crash_facts, exc_info=True)

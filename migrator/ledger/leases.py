@@ -21,7 +21,7 @@ from migrator.database.portable import flag, for_update
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
-from migrator.errors import LeaseLost, LedgerCloned, LedgerError
+from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Lease
 
@@ -197,13 +197,17 @@ class SqlLeases:
                 return
 
     def _may_take(self, lane: Lane, owner: str) -> bool:
-        """Look without a lock first: a living owner must not notice who asks."""
+        """Look without a lock first: a living owner must not notice who asks.
+
+        A standby of the former id learns of it here, not when it is needed.
+        """
         table = self._tables.lease
         query = select(table.c.owner, flag(self._is_alive()).label("is_alive")).where(
             table.c.name == self._tables.lease_name(lane)
         )
         doing = f"looking at lane {lane}"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            self._demand_same_ledger(connection)
             row = connection.execute(query).one()
         return row.owner in (None, owner) or not row.is_alive
 
@@ -238,9 +242,11 @@ class SqlLeases:
         """
         present = connection.scalar(select(self._tables.ledger.c.id))
         if present != self._ledger_id:
-            raise LedgerCloned(
-                f"the ledger was adopted meanwhile: it is {present} now, and this process works "
-                f"for {self._ledger_id}; nothing was changed; start this process again"
+            raise LedgerAdopted(
+                f"somebody adopted the ledger meanwhile (`migrator db adopt`): its id is {present} "
+                f"now, and this process works for {self._ledger_id}; it was given no lane, and "
+                "changed nothing. `migrator batch list` tells which batches are in doubt since; "
+                "then start this process again"
             )
 
     def _adopt_batches(self, connection: Connection, lease: Lease) -> None:

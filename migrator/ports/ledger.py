@@ -31,7 +31,8 @@ class Leases(Protocol):
         The token grows; the lane's open batches carry it from now on. None: somebody has it.
 
         Raises:
-            LedgerCloned: The ledger has another id by now than this process began with.
+            LedgerAdopted: The ledger has another id by now than this process began with, whether
+                or not the lane is free. Nothing was changed.
         """
         ...
 

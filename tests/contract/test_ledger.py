@@ -14,7 +14,7 @@ import pytest
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.errors import IllegalTransition, LeaseLost, LedgerCloned
+from migrator.errors import IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.facts import SqlLedgerFacts
@@ -122,9 +122,11 @@ def test_who_was_paused_while_a_ledger_was_adopted_gets_no_lane(site: Site) -> N
     paused = site.leases
     assert paused.acquire(LANE, "paused", OVER) is not None
     site.adopt()
-    with pytest.raises(LedgerCloned, match="start this process again"):
+    with pytest.raises(LedgerAdopted, match="start this process again"):
         paused.acquire(LANE, "paused", LONG)
     assert site.leases.acquire(LANE, "new", LONG) is not None
+    with pytest.raises(LedgerAdopted):  # a standby is told before it is needed
+        paused.acquire(LANE, "paused", LONG)
 
 
 def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:

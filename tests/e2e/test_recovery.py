@@ -10,10 +10,12 @@ from typing import Final
 import pika
 import pytest
 
+from dev.processes import wait_until
 from dev.rabbit import RabbitNode
 from migrator.broker.names import staging_name
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import Lane
+from migrator.errors import ExitCode
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -39,6 +41,33 @@ def test_once_is_not_done_while_another_owner_may_be_dead(rig: Rig) -> None:
     assert set(rig.batch_states()) == {"handed_over"}
     account = rig.account(rows, "Billing")
     assert (account.lost, account.duplicated) == ((), ())
+
+
+@pytest.mark.slow
+def test_a_daemon_whose_ledger_was_adopted_ends_and_is_to_be_started_again(rig: Rig) -> None:
+    """Paused and cut off meanwhile, it says so once, touches nothing; the next start works."""
+    rig.prepare()
+    daemon = rig.start("run", "--endpoint", "Sales")
+    wait_until(rig.has_lane, seconds=60, what="a daemon that has a lane")
+    daemon.send_signal(signal.SIGSTOP)
+    with rig.sql() as connection:
+        connection.execute(  # so that it holds no lock, whatever it was at
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.execute("UPDATE migrator.lease SET until = now()")
+    rig.must("db", "adopt", "--yes")
+    rows = [row() for _ in range(3)]
+    rig.insert(rows)
+    daemon.send_signal(signal.SIGCONT)
+    done = rig.finish(daemon)
+    assert done.returncode == ExitCode.PREFLIGHT_REFUSED, done.stderr[-4000:]
+    assert done.stderr.count('"ledger_adopted"') == 1
+    assert "then start this process again" in done.stderr
+    assert rig.stored_ids() == {each.id for each in rows}
+    rig.migrate()
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated, account.found) == ((), (), 3)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from migrator.daemon.dispatchers import DispatcherThread, Outage
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import EndpointName, Lane
-from migrator.errors import LeaseLost, StoreUnavailable
+from migrator.errors import LeaseLost, LedgerAdopted, StoreUnavailable
 from migrator.ports import Lease
 
 LANE = Lane(1000)
@@ -28,12 +28,15 @@ class OneLane:
 
     def __init__(self, owner: str | None = None) -> None:
         self.owner = owner
+        self.is_adopted = False
         self.evicted: list[str] = []
 
     def owner_of(self, lane: Lane) -> str | None:
         return self.owner
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
+        if self.is_adopted:
+            raise LedgerAdopted("its id is another now")
         if self.owner not in (None, owner):
             return None
         self.owner = owner
@@ -221,6 +224,19 @@ def test_a_lost_lease_makes_a_standby(actions: Callable[[], list[str]]) -> None:
     bench.wait_for(lambda: "dispatcher_standby" in actions())
     assert "dispatcher_lost" in actions()
     bench.end()
+
+
+def test_a_standby_of_an_adopted_ledger_ends_the_service(
+    actions: Callable[[], list[str]],
+) -> None:
+    """It could never take over: the ledger's id, which names its queues, is another now."""
+    leases = OneLane("other")
+    leases.is_adopted = True
+    bench = Bench(leases, nothing)
+    assert bench.thread.join(10)
+    assert isinstance(bench.thread.failure, LedgerAdopted)
+    assert bench.stop.draining.is_set()
+    assert (actions().count("ledger_adopted"), bench.sessions) == (1, 0)
 
 
 def test_a_bug_ends_the_service() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,7 +19,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName, Lane
-from migrator.errors import MigratorError, SourceGone
+from migrator.errors import ExitCode, LedgerAdopted, MigratorError, SourceGone
 from migrator.ports import Lease, StoreEndpoint
 
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -44,8 +45,11 @@ class Lanes:
     def __init__(self) -> None:
         self.held: set[int] = set()
         self.renewed = threading.Event()
+        self.is_adopted = False
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
+        if self.is_adopted:
+            raise LedgerAdopted("its id is another now")
         self.held.add(lane)
         return Lease(lane=lane, owner=owner, token=1)
 
@@ -216,6 +220,29 @@ def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
     assert bench.left == []
     assert bench.opened.count(Lane(7)) == 1
     assert bench.stop.stuck == {Lane(7): stuck}
+
+
+@pytest.mark.parametrize("when", ["at_its_start", "while_it_works"])
+def test_a_lane_of_an_adopted_ledger_ends_all_others(
+    make: Callable[..., Bench],
+    wait_for: WaitFor,
+    lines: Callable[[str], list[logging.LogRecord]],
+    when: str,
+) -> None:
+    """Trying again would change nothing: the ledger's id names the queues of them all."""
+    bench = make(batches=0)
+    bench.lanes.is_adopted = when == "at_its_start"
+    bench.crew.start()
+    if when == "while_it_works":
+        wait_for(lambda: bench.lanes.held == {0})
+        bench.lanes.is_adopted = True
+        bench.crew.set_lanes(2)
+    wait_for(lambda: bench.crew.has_ended(0.01))
+    assert bench.stop.draining.is_set()
+    (failure,) = [worker.failure for worker in bench.crew if worker.failure]
+    assert failure.exit_code is ExitCode.PREFLIGHT_REFUSED
+    assert len(lines("ledger_adopted")) == 1
+    assert bench.lanes.held == set()
 
 
 def test_lanes_join_and_leave_while_others_go_on(
