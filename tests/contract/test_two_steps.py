@@ -20,6 +20,7 @@ from migrator.domain.states import BatchState, Mode, RowState
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
+from migrator.ledger.returning import ReturnOutcome, SqlReturning
 from migrator.ports import Batch, Lease
 from migrator.ports.recall import Sighting
 from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
@@ -358,6 +359,23 @@ def test_a_rollback_goes_on_beside_a_store_that_is_gone(site: DocumentSite) -> N
         site.claims.release_quarantined(None)
     assert (caught.value.back, ids(site)) == (1, [rows[1].id])
     assert all(each.going_back is None for each in site.ledger_rows())
+
+
+def test_rows_on_their_way_are_closed_by_a_person(site: DocumentSite) -> None:
+    """Those that a store was to have back, when it is gone; what goes back once is not told."""
+    _set_aside(site)
+    returning = SqlReturning(site.engine, site.tables)
+    assert not returning.under_way()
+    site.document_books.begin_return(None, QuarantineFilter(), after=0)
+    (going,) = returning.under_way()
+    assert (going.source, going.towards, going.rows) == (site.source, RowState.RELEASED, 1)
+    assert returning.ids(going) == [timeout_id(0)]
+    event = site.runs.event("batch_resolved", detail={}, batch=going.batch)
+    closed = returning.close(going, ReturnOutcome.WRITTEN_OFF, evidence="gone", event=event)
+    assert (closed, site.states()) == (1, {"released": 1})
+    assert not returning.under_way(going.batch)
+    with pytest.raises(LedgerError, match="somebody works on them"):
+        returning.close(going, ReturnOutcome.QUARANTINED, evidence="", event=event)
 
 
 # ── a ledger with another id ────────────────────────────────────────────────────────────────────

@@ -441,6 +441,45 @@ SELECT SYSUTCDATETIME() AS anon_1;
 SELECT max(migrator.batch.id) AS max_1
 FROM migrator.batch;
 
+-- ledger/returning.py SqlReturning._demand_no_recall
+SELECT migrator.lease.name
+FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.lease.name = :name_1;
+
+-- ledger/returning.py SqlReturning._demand_no_recall
+SELECT migrator.lease.owner
+FROM migrator.lease
+WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
+
+-- ledger/returning.py SqlReturning._ever_claimed_documents
+SELECT TOP :param_1 migrator.batch.id
+FROM migrator.batch
+WHERE migrator.batch.claiming_at IS NOT NULL;
+
+-- ledger/returning.py SqlReturning.close
+INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
+
+-- ledger/returning.py SqlReturning.close
+UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- ledger/returning.py SqlReturning.close
+UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
+
+-- ledger/returning.py SqlReturning.ids
+SELECT migrator.timeout.store_id
+FROM migrator.timeout
+WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
+
+-- ledger/returning.py SqlReturning.under_way
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
+-- ledger/returning.py SqlReturning.under_way
+SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
+FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
+WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
+
 -- ledger/runs.py SqlRuns.begin
 INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
 
@@ -737,6 +776,11 @@ WHERE migrator.timeout.id IN (:id_1);
 
 -- stores/documents/books.py DocumentBooks.mark_going
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/documents/books.py DocumentBooks.quarantined_sources
+SELECT DISTINCT migrator.timeout.source
+FROM migrator.timeout
+WHERE migrator.timeout.state = :state_1;
 
 -- stores/documents/books.py DocumentBooks.rows_of.<locals>.work
 SELECT migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id

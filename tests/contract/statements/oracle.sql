@@ -442,6 +442,45 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 SELECT max(migrator_batch.id) AS max_1
 FROM migrator_batch;
 
+-- ledger/returning.py SqlReturning._demand_no_recall
+SELECT migrator_lease.name
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
+
+-- ledger/returning.py SqlReturning._demand_no_recall
+SELECT migrator_lease.owner
+FROM migrator_lease
+WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
+
+-- ledger/returning.py SqlReturning._ever_claimed_documents
+SELECT migrator_batch.id
+FROM migrator_batch
+WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
+
+-- ledger/returning.py SqlReturning.close
+INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
+
+-- ledger/returning.py SqlReturning.close
+UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- ledger/returning.py SqlReturning.close
+UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
+
+-- ledger/returning.py SqlReturning.ids
+SELECT migrator_timeout.store_id
+FROM migrator_timeout
+WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
+
+-- ledger/returning.py SqlReturning.under_way
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
+-- ledger/returning.py SqlReturning.under_way
+SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
+FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
+WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
+
 -- ledger/runs.py SqlRuns.begin
 INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
 
@@ -697,6 +736,11 @@ WHERE migrator_timeout.id IN (:id_1);
 
 -- stores/documents/books.py DocumentBooks.mark_going
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/documents/books.py DocumentBooks.quarantined_sources
+SELECT DISTINCT migrator_timeout.source
+FROM migrator_timeout
+WHERE migrator_timeout.state = :state_1;
 
 -- stores/documents/books.py DocumentBooks.rows_of.<locals>.work
 SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
