@@ -77,16 +77,31 @@ def azure(database: str, vhost: Any, azurite_server: AzuriteServer) -> Iterator[
     legacy.close()
 
 
-STEPS = ("claim.recorded", "claim.taken", "claim.confirmed", "claim.done", "staged.nacked")
-SHORT_FORM = {"claim.taken"}
+CLAIMING = ("claim.recorded", "claim.taken", "claim.confirmed", "claim.done")
+STEPS = {
+    "staged": (*CLAIMING, "staged.nacked"),
+    "direct": (*CLAIMING, "direct.begun", "direct.publishing", "direct.confirmed"),
+}
+TWICE = {"direct.publishing", "direct.confirmed"}
+"""Steps at which some of a batch is with the broker, and the ledger does not say so."""
+SHORT_FORM = {("staged", "claim.taken")}
 """The contract tests go through every step; here the real process dies at one."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in SHORT_FORM else [pytest.mark.slow]) for n in STEPS]
+    ("mode", "name"),
+    [
+        pytest.param(mode, name, marks=[] if (mode, name) in SHORT_FORM else [pytest.mark.slow])
+        for mode, names in STEPS.items()
+        for name in names
+    ],
 )
-def test_kill_at_step(azure: AzureRig, name: str) -> None:
-    """Killed at a step, while a timeout manager goes on beside: each is sent by one of the two."""
+def test_kill_at_step(azure: AzureRig, mode: str, name: str) -> None:
+    """Killed at a step, while a timeout manager goes on beside: each is sent by one of the two.
+
+    In mode ``direct`` the batch that was being published may come twice, as is promised.
+    """
+    azure.settings["MIGRATOR_HANDOVER__MODE"] = mode
     azure.prepare()
     rows = [row(timedelta(days=3, minutes=n)) for n in range(4 * BATCH)]
     azure.insert(rows)
@@ -99,8 +114,9 @@ def test_kill_at_step(azure: AzureRig, name: str) -> None:
     azure.migrate(MIGRATOR_HANDOVER__BATCH_SIZE="7")
     left = [each for each in rows if each.id not in sent]
     account = azure.account(left, "Billing")
-    print(f"{name}: {account}, and {len(sent)} sent by the timeout manager")
-    assert (account.lost, account.foreign, account.duplicated) == ((), (), ())
+    print(f"{mode} {name}: {account}, and {len(sent)} sent by the timeout manager")
+    assert (account.lost, account.foreign) == ((), ())
+    assert len(account.duplicated) <= (BATCH if name in TWICE else 0)
     assert set(azure.batch_states()) == {"handed_over"}
     assert azure.legacy.contents() == {} or name == "claim.confirmed"
 
@@ -110,6 +126,7 @@ def test_kill_at_step(azure: AzureRig, name: str) -> None:
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.timeout(1500)])])
 def test_kill_at_random_moments(azure: AzureRig, mode: str, kills: int) -> None:
     """Each timeout is sent once, by us or by the timeout manager that goes on beside."""
+    azure.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "200"  # of the last run, which is not killed
 
     def timeout_manager(dice: Random) -> Collection[str]:
         stored = sorted(azure.stored_ids())

@@ -133,7 +133,8 @@ class LegacyAccount:
 
     def ids(self) -> set[str]:
         """Return the ids of all main entries."""
-        return {e["PartitionKey"] for e in self.table.list_entities() if e["RowKey"] == ""}
+        found = self.table.query_entities("RowKey eq ''", select=["PartitionKey"])
+        return {entity["PartitionKey"] for entity in found}
 
     def _main(self, timeout: str) -> Any:
         with suppress(ResourceNotFoundError):
