@@ -8,6 +8,7 @@ empty database for it (default ``migrator-tests``); ``RAVENDB_CERT``, ``RAVENDB_
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ import pytest
 from dev.servers import RavenServer
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.ports import StoreEndpoint
-from migrator.ports.documents import Document, Mark
+from migrator.ports.documents import Document, Mark, Unclaimable
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
 from migrator.stores.ravendb.reader import RavenReader
@@ -137,6 +138,30 @@ def version_of(bench: Bench, id_: str) -> str:
     """Return a document's version."""
     (found,) = bench.reader.by_id([id_])
     return found.version
+
+
+ODD = {"deep": "[" * 5_000 + "]" * 5_000, "rounded": "1.50"}
+
+
+@pytest.mark.parametrize("bench", ["real"], indirect=True)
+@pytest.mark.parametrize("name", ODD)
+def test_one_odd_document_hides_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The server takes what Python's parser gives up on, or would write as another number."""
+    odd, other = bench.timeout(1, Odd="odd"), bench.timeout(2)
+    (raw,) = bench.reader.by_id([odd])
+    metadata = bench.family.kept_metadata(raw.metadata)
+    with monkeypatch.context() as sending:
+        as_it_is = lambda body: json.dumps(body).replace('"odd"', ODD[name]).encode()  # noqa: E731 - used once
+        sending.setattr("migrator.stores.ravendb.http._encoded", as_it_is)
+        bench.send(Put(id=odd, content=raw.content, metadata=metadata, expected=None))
+    listed = {each.id: each for page in bench.store.list(bench.sales) for each in page}
+    assert {id_: isinstance(each, Unclaimable) for id_, each in listed.items()} == {
+        odd: True,
+        other: False,
+    }
+    assert [each.id for each in bench.store.read(bench.sales, [odd, other])] == [other]
 
 
 def test_a_document_that_must_be_new_is_stored_once(bench: Bench) -> None:

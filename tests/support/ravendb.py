@@ -90,7 +90,11 @@ class StrictRaven(Boundary):
             case "GET", "/docs" if "startsWith" in dict(query):
                 return 200, self._page(dict(query))
             case "GET", "/docs" if self.family == "4":
-                return self._by_id(seen.target, query)
+                if {key for key, _ in query} != {"id"} or len(query) != 2:
+                    raise Undocumented("parameters")
+                return self._by_id({"Ids": [id_ for _, id_ in query]})
+            case "POST", "/docs" if self.family == "4" and not query:
+                return self._by_id(seen.body)
             case "GET", "/queries" if self.family == "4":
                 return 200, self._collection(dict(query))
             case "POST", "/queries" if self.family == "3.5":
@@ -125,10 +129,10 @@ class StrictRaven(Boundary):
         some = [self._told(d.id) for d in found[start : start + int(query["pageSize"])]]
         return {"Results": some, "TotalResults": len(found), "IsStale": False, "ResultEtag": 1}
 
-    def _by_id(self, target: str, query: list[tuple[str, str]]) -> tuple[int, Any]:
-        if {key for key, _ in query} != {"id"} or len(self.url + target) > 2000:
-            raise Undocumented("parameters, or too long a URL")
-        found = [self._told(id_) for _, id_ in query]
+    def _by_id(self, body: Any) -> tuple[int, Any]:
+        if set(body) != {"Ids"} or len(body["Ids"]) > 1024:
+            raise Undocumented("another field, or too many ids")
+        found = [self._told(id_) for id_ in body["Ids"]]
         if found == [None]:
             return 404, None
         return 200, {"Results": found, "Includes": {}}

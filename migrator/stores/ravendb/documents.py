@@ -18,6 +18,7 @@ from typing import Any, Final
 from migrator.domain import headers as h
 from migrator.domain.timeouts import TimeoutId
 from migrator.ports.documents import Candidate, Document, Unclaimable
+from migrator.stores.ravendb.answers import why_not_kept
 from migrator.stores.ravendb.families import Family, RawDocument
 from migrator.stores.selection import is_storable
 
@@ -73,8 +74,10 @@ def timeout_of(raw: RawDocument) -> Timeout:
     Raises:
         Unreadable: Its due time cannot be read, no ledger could keep its id, or it has
             attachments, counters or time series, which would not come back if it were removed
-            and stored again.
+            and stored again; or all of it would not, see ``answers``.
     """
+    if (why := why_not_kept(raw.content, raw.metadata)) is not None:
+        raise Unreadable(why)
     if _MORE_THAN_JSON.intersection(raw.metadata):
         raise Unreadable("it has attachments, counters or time series")
     if not is_storable(raw.id):

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
+from migrator.stores.ravendb.answers import parsed
 from migrator.stores.ravendb.families import Request
 
 ANSWER_BYTES: Final = 64 * 2**20
@@ -121,7 +122,7 @@ class RavenHttp:
             answer = self._client.send(request, stream=True)
             try:
                 self._check(answer)
-                return json.loads(_read(answer, at_most_bytes))
+                return parsed(_read(answer, at_most_bytes))
             finally:
                 answer.close()
         except httpx.HTTPError as exc:

@@ -99,4 +99,6 @@ class RavenReader:
 
 def _ids_of(request: Request) -> list[str]:
     body: Any = request.body
-    return list(body) if body is not None else [value for _, value in request.query]
+    if body is None:
+        return [value for _, value in request.query]
+    return list(body["Ids"] if isinstance(body, dict) else body)
