@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Connection, Engine, func, select, update
 
@@ -24,6 +25,9 @@ from migrator.errors import LedgerError, LedgerMissing, PreflightRefused
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import UNSETTLED, LedgerTables
+
+_NOBODY: Final = 0
+"""A token no lease ever has: whoever takes the lane next adopts the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +182,16 @@ class SqlAdoption:
         )
 
     def _free_lanes(self, connection: Connection) -> None:
-        """End every lease; the token grows, so that no former owner writes any more."""
-        lease = self._tables.lease
+        """End every lease, and every batch's, so that no former owner writes any more.
+
+        Until somebody takes the lane, a batch with its last owner's token would let that one go on.
+        """
+        lease, batch = self._tables.lease, self._tables.batch
         freed = {"owner": None, "token": lease.c.token + 1, "until": database_now(), "doing": None}
         connection.execute(update(lease).values(freed))
+        connection.execute(
+            update(batch).where(batch.c.state.in_(UNSETTLED)).values(lease_token=_NOBODY)
+        )
 
     def _doubt(self, connection: Connection) -> None:
         batch = self._tables.batch
@@ -189,11 +199,7 @@ class SqlAdoption:
         connection.execute(
             update(batch)
             .where(batch.c.state.in_(beyond))
-            .values(
-                state=BatchState.DOUBTFUL,
-                doubtful_at=database_now(),
-                lease_token=batch.c.lease_token + 1,
-            )
+            .values(state=BatchState.DOUBTFUL, doubtful_at=database_now())
         )
 
     def _enter(self, connection: Connection, **values: str) -> None:

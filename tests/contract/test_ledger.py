@@ -10,7 +10,9 @@ from unittest.mock import Mock
 
 import psycopg
 import pytest
+from sqlalchemy import update
 
+from migrator.database.engine import writing
 from migrator.domain.conversion import Quarantine, Reason
 from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
@@ -127,6 +129,24 @@ def test_who_was_paused_while_a_ledger_was_adopted_gets_no_lane(site: Site) -> N
     assert site.leases.acquire(LANE, "new", LONG) is not None
     with pytest.raises(LedgerAdopted):  # a standby is told before it is needed
         paused.acquire(LANE, "paused", LONG)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_who_was_paused_meanwhile_writes_into_no_batch(site: Site, *, is_moved: bool) -> None:
+    """Nor does it while nobody has its lane yet: the batch is another ledger's, or moved, now."""
+    paused = site.leases.acquire(LANE, "paused", OVER)
+    assert paused is not None
+    batch = _claimed(site, paused)
+    if is_moved:
+        values = {"identity": "sqlite:/elsewhere"}
+        with writing(site.engine) as connection:
+            connection.execute(update(site.tables.ledger).values(values))
+        assert site.adoption.keep().is_moved
+    else:
+        site.adopt()
+    with pytest.raises(LeaseLost):
+        site.batches.advance(batch, Event.BEGIN_STAGING, paused)
+    assert site.batches.open_batches(site.lease()) == [batch]
 
 
 def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:

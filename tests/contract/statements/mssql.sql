@@ -4,10 +4,16 @@ FROM migrator.timeout
 WHERE migrator.timeout.going_back = :going_back_1;
 
 -- ledger/adoption.py SqlAdoption._doubt
-UPDATE migrator.batch SET state=:state, lease_token=(migrator.batch.lease_token + :lease_token_1), doubtful_at=SYSUTCDATETIME() WHERE migrator.batch.state IN (:state_1);
+UPDATE migrator.batch SET state=:state, doubtful_at=SYSUTCDATETIME() WHERE migrator.batch.state IN (:state_1);
+
+-- ledger/adoption.py SqlAdoption._enter
+UPDATE migrator.ledger SET [identity]=:identity;
 
 -- ledger/adoption.py SqlAdoption._enter
 UPDATE migrator.ledger SET id=:id, [identity]=:identity;
+
+-- ledger/adoption.py SqlAdoption._free_lanes
+UPDATE migrator.batch SET lease_token=:lease_token WHERE migrator.batch.state IN (:state_1);
 
 -- ledger/adoption.py SqlAdoption._free_lanes
 UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing;

@@ -4,10 +4,16 @@ FROM migrator_timeout
 WHERE migrator_timeout.going_back = :going_back_1;
 
 -- ledger/adoption.py SqlAdoption._doubt
-UPDATE migrator_batch SET state=:state, lease_token=(migrator_batch.lease_token + :lease_token_1), doubtful_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.state IN (:state_1);
+UPDATE migrator_batch SET state=:state, doubtful_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.state IN (:state_1);
 
 -- ledger/adoption.py SqlAdoption._enter
 UPDATE migrator_ledger SET id=:id, identity=:identity;
+
+-- ledger/adoption.py SqlAdoption._enter
+UPDATE migrator_ledger SET identity=:identity;
+
+-- ledger/adoption.py SqlAdoption._free_lanes
+UPDATE migrator_batch SET lease_token=:lease_token WHERE migrator_batch.state IN (:state_1);
 
 -- ledger/adoption.py SqlAdoption._free_lanes
 UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing;
