@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 
-import migrator.wiring.parts  # noqa: F401 - a daemon imports nothing after its start; see there
+import migrator.logs.lines  # a daemon imports nothing after its start
+import migrator.wiring.parts  # noqa: F401 - the same; see there
 from migrator.config import Settings
 from migrator.config.dispatch import OnCritical
 from migrator.config.models import EndpointMode

@@ -13,13 +13,15 @@ from migrator.cli import delays, root
 from migrator.cli.lazy import LazyGroup, Verb
 
 GROUPS: tuple[type[LazyGroup], ...] = (root.Verbs, delays.Verbs)
-SETTINGS = {"asyncio", "pydantic", "pydantic_settings", "rich", "structlog"}
-"""What loading them and logging need, directly or not."""
+SETTINGS = {"asyncio", "pydantic", "pydantic_settings"}
+"""What loading them needs, directly or not."""
+LOGGING = {"pygments", "rich", "structlog"}
+"""What a log line needs, directly or not."""
 DATABASE = {"psycopg", "sqlalchemy"}
 SCHEMA = {"alembic"}
 BROKER = {"httpx", "pika"}
 SERVING = {"apscheduler", "jinja2", "prometheus_client", "starlette", "uvicorn"}
-OTHERS = DATABASE | SCHEMA | BROKER | SERVING
+OTHERS = DATABASE | SCHEMA | BROKER | SERVING | LOGGING
 
 
 def imported(folder: Path, *arguments: str) -> set[str]:

@@ -3,6 +3,7 @@
 Every module logs with the standard library: a constant message and
 ``extra={"action": …, …}``. The action is one of ``ACTIONS``, which is public and documented;
 the other keys are facts. Nothing else in migrator configures logging.
+``lines`` makes a line of it; most verbs write none, and then its library is not imported.
 """
 
 from __future__ import annotations
@@ -10,12 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, TextIO
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
-
-from migrator.config.secrets import mask
 
 ACTIONS: Final[Mapping[str, str]] = {
     "adoption_failed": "a lane of a dead owner could not be finished now; it is tried again",
@@ -127,7 +124,7 @@ def configure(*, level: str, form: str, stream: TextIO | None = None) -> None:
     stream = sys.stderr if stream is None else stream
     as_text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(as_text=as_text, has_colours=stream.isatty()))
+    handler.setFormatter(_FirstLine(as_text=as_text, has_colours=stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -136,38 +133,19 @@ def configure(*, level: str, form: str, stream: TextIO | None = None) -> None:
     logging.captureWarnings(capture=True)
 
 
-def _formatter(*, as_text: bool, has_colours: bool) -> logging.Formatter:
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    ending: list[Processor] = [
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        structlog.processors.format_exc_info,
-        redacted,
-    ]
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=has_colours)
-        if as_text
-        else structlog.processors.JSONRenderer(default=str)
-    )
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared, processors=[*ending, renderer]
-    )
+class _FirstLine(logging.Formatter):
+    """Formats lines by a formatter that is made for the first one; a handler asks one by one."""
 
+    def __init__(self, *, as_text: bool, has_colours: bool) -> None:
+        super().__init__()
+        self._as_text = as_text
+        self._has_colours = has_colours
 
-def redacted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Return *event* with everything that looks like a password replaced, at any depth."""
-    return {key: _redacted(value) for key, value in event.items()}
+    def format(self, record: logging.LogRecord) -> str:
+        return self._formatter.format(record)
 
+    @cached_property
+    def _formatter(self) -> logging.Formatter:
+        from migrator.logs.lines import new_formatter
 
-def _redacted(value: object) -> object:
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, Mapping):
-        return {key: _redacted(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(inner) for inner in value]
-    return mask(str(value)) if isinstance(value, BaseException) else value
+        return new_formatter(as_text=self._as_text, has_colours=self._has_colours)
