@@ -56,7 +56,7 @@ class World:
 
     def retry(self, which: QuarantineFilter) -> int:
         self.asked.append(which)
-        self.goes_on.wait(10)
+        self.goes_on.wait(30)
         if self.error is not None:
             raise self.error
         return 5
@@ -92,7 +92,7 @@ def test_rows_are_tried_again() -> None:
     wish = Retry(endpoint=SALES, reason="destination-unbound", timeout_id=TimeoutId("t1"))
     found = world.aside.retry(wish)
     assert found == Answer(is_done=True, text="5 rows of the quarantine tried again")
-    assert world.is_noted.wait(5)
+    assert world.is_noted.wait(30)
     ((kind, detail),) = world.noted
     assert kind == "quarantine_retried"
     assert detail == {"endpoint": SALES, "reason": "destination-unbound", "id": "t1", "rows": 5}
@@ -108,7 +108,7 @@ def test_many_rows_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     second = world.aside.retry(ALL)
     assert (second.is_done, "nothing was begun" in second.text) == (False, True)
     world.goes_on.set()
-    assert world.is_noted.wait(5)
+    assert world.is_noted.wait(30)
     assert world.asked == [QuarantineFilter()]
 
 
@@ -120,5 +120,5 @@ def test_what_fails_is_told_and_the_next_wish_is_heard(error: Exception) -> None
     assert not world.aside.retry(ALL).is_done
     world.error = None
     assert world.aside.retry(ALL).is_done
-    assert world.is_noted.wait(5)
+    assert world.is_noted.wait(30)
     assert len(world.noted) == 1

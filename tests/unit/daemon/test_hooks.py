@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -48,10 +49,10 @@ def write(folder: Path) -> Write:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(lines: Lines) -> Iterator[None]:
-    """Demand that no test leaves a process behind, or met a bug."""
-    before = {*psutil.Process().children(recursive=True)}  # servers of other tests
+    """Demand that no test leaves a program behind, or met a bug."""
+    before = {*psutil.Process().children()}  # servers of other tests, which have children, too
     yield
-    assert {*psutil.Process().children(recursive=True)} <= before
+    assert {*psutil.Process().children()} <= before
     assert [line for line in lines("hook_failed") if line.exc_info] == []
 
 
@@ -67,9 +68,19 @@ def hooks(
     )
 
 
+def spend(told: Hooks) -> None:
+    """Have the time of every program be over, whether it began just now or long ago."""
+    told._timeout_s = 0.0
+
+
 def facts(line: logging.LogRecord) -> dict[str, Any]:
     """Return what a line says beyond its text."""
     return vars(line)
+
+
+def is_written(file: Path) -> bool:
+    """Return whether a program has written a line into *file*."""
+    return file.exists() and file.read_text().endswith("\n")
 
 
 def is_running(pid_file: Path) -> bool:
@@ -184,17 +195,28 @@ def test_one_that_hangs_is_ended_with_everything_it_started(
     """After its time, by SIGTERM; the next event is told as if nothing had been."""
     hanging = write("echo $$ >leader; sleep 600 & echo $! >child; echo here; wait")
     other = write("echo ran >other")
-    told = Hooks({START: hanging, DRAINED: other}, timeout=timedelta(seconds=0.3))
+    told = Hooks({START: hanging, DRAINED: other}, timeout=timedelta(seconds=60))
     with told:
         told.fire(START, "begun", {})
+        wait_for(lambda: is_written(folder / "child"))
+        spend(told)
+        wait_for(lambda: bool(lines("hook_timed_out")))
+        told._timeout_s = 60.0
         told.fire(DRAINED, "done", {})
         wait_for(lambda: (folder / "other").exists())
     wait_for(lambda: not is_running(folder / "leader"))
     wait_for(lambda: not is_running(folder / "child"))
     (line,) = lines("hook_timed_out")
     assert (line.levelno, facts(line)["status"]) == (logging.WARNING, -15)
-    assert 0.3 <= facts(line)["seconds"] < 1.0
     assert facts(line)["is_gone"]
+
+
+def test_one_that_hangs_has_its_time_first(write: Write, lines: Lines) -> None:
+    """Not less of it, and not much more."""
+    with hooks(write("exec sleep 600"), timeout_s=0.3) as told:
+        told.fire(DRAINED, "done", {})
+    (line,) = lines("hook_timed_out")
+    assert 0.3 <= facts(line)["seconds"] < 20
 
 
 def test_one_that_ignores_sigterm_is_killed(
@@ -202,12 +224,14 @@ def test_one_that_ignores_sigterm_is_killed(
 ) -> None:
     """A second later, and so is what it started and what ignores it as well."""
     path = write("trap '' TERM; echo $$ >leader; sleep 600 & echo $! >child; while :; do :; done")
-    with hooks(path, timeout_s=0.2) as told:
+    with hooks(path, timeout_s=60) as told:
         told.fire(DRAINED, "done", {})
+        wait_for(lambda: is_written(folder / "child"))
+        spend(told)
         wait_for(lambda: bool(lines("hook_timed_out")))
     (line,) = lines("hook_timed_out")
     assert facts(line)["status"] == -9
-    assert 1.2 <= facts(line)["seconds"] < 2.5
+    assert 1.0 <= facts(line)["seconds"] < 50
     wait_for(lambda: not is_running(folder / "leader"))
     wait_for(lambda: not is_running(folder / "child"))
 
@@ -221,7 +245,7 @@ def test_what_a_program_leaves_behind_ends_with_it(
         told.fire(DRAINED, "done", {})
     wait_for(lambda: not is_running(folder / "child"))
     (line,) = lines("hook_ran")
-    assert facts(line)["seconds"] < 2
+    assert facts(line)["seconds"] < 15
 
 
 def test_one_that_fails_is_told_with_its_status(
@@ -258,14 +282,15 @@ def test_one_that_writes_megabytes_gets_rid_of_them(
     assert facts(said)["output"].endswith("\nthe end\n")
 
 
-def test_one_that_writes_without_end_costs_us_little(write: Write, lines: Lines) -> None:
-    """It is read slowly until its time is over; our own time is a fraction of that."""
-    with hooks(write("exec yes"), timeout_s=1) as told:
-        before_s = time.process_time()
+def test_one_that_writes_without_end_costs_us_little(
+    write: Write, lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is read slowly until its time is over: a pipe full of it, a hundred times a second."""
+    with caplog.at_level(logging.DEBUG), hooks(write("exec yes"), timeout_s=0.5) as told:
         told.fire(DRAINED, "done", {})
-    spent_s = time.process_time() - before_s
-    assert len(lines("hook_timed_out")) == 1
-    assert spent_s < 0.5
+    (line,), (said,) = lines("hook_timed_out"), lines("hook_said")
+    looks = facts(line)["seconds"] / 0.01
+    assert 0 < facts(said)["output_bytes"] <= (looks + 2) * 64 * 1024
 
 
 @pytest.mark.parametrize(
@@ -298,23 +323,27 @@ def test_one_that_cannot_be_started_is_told(
 # ── nobody waits ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_to_fire_is_a_matter_of_microseconds(write: Write, lines: Lines) -> None:
+def test_to_fire_takes_next_to_no_time(
+    write: Write, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also while a program hangs, and when the queue is full: then events are dropped, and told."""
-    told = hooks(write("exec sleep 600"), timeout_s=0.5)
+    monkeypatch.setattr(module, "_LAST_WAIT_S", 0.2)
+    told = hooks(write("exec sleep 600"), timeout_s=60)
     told.start()
-    longest_s = 0.0
+    took_s: list[float] = []
     for number in range(module._MOST + 50):
         before_s = time.perf_counter()
         told.fire(THROTTLE, str(number), {})
-        longest_s = max(longest_s, time.perf_counter() - before_s)
-    assert longest_s < 0.1
+        took_s.append(time.perf_counter() - before_s)
+    assert max(took_s) < 20  # a busy machine may keep a thread from work for a while
+    assert median(took_s) < 0.005
     dropped = lines("hook_dropped")
     assert [facts(line)["count"] for line in dropped] == list(range(1, len(dropped) + 1))
     assert len(dropped) in (49, 50)  # one may have been taken out of the queue in time
     assert facts(dropped[-1])["text"] == str(module._MOST + 49)
     before_s = time.monotonic()
     told.end()
-    assert time.monotonic() - before_s < 0.5 + 2 + 1.5
+    assert time.monotonic() - before_s < 30
     assert facts(lines("hook_dropped")[-1])["count"] > module._MOST
 
 
@@ -330,21 +359,23 @@ def test_without_a_program_there_is_no_thread(lines: Lines) -> None:
 
 
 def test_the_last_events_get_their_time_though_another_program_hangs(
-    write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+    write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines, wait_for: WaitFor
 ) -> None:
     """What is of the moment is given up soon; who asked to be told of the end is."""
     monkeypatch.setattr(module, "_LAST_WAIT_S", 0.2)
-    hanging, last = write("exec sleep 600"), write("sleep 0.5; echo told >last")
+    hanging = write("echo here >hanging; exec sleep 600")
+    last = write("sleep 0.5; echo told >last")
     told = Hooks(
-        {THROTTLE: hanging, HookEvent.FAILURE: last}, timeout=timedelta(seconds=20), owner="me"
+        {THROTTLE: hanging, HookEvent.FAILURE: last}, timeout=timedelta(seconds=60), owner="me"
     )
     told.start()
     for _ in range(3):
         told.fire(THROTTLE, "held", {})
     told.fire(HookEvent.FAILURE, "exit code 4", {})
+    wait_for(lambda: is_written(folder / "hanging"))
     before_s = time.monotonic()
     told.end()
-    assert 0.7 <= time.monotonic() - before_s < 2.5
+    assert 0.7 <= time.monotonic() - before_s < 50
     assert (folder / "last").read_text() == "told\n"
     assert len(lines("hook_timed_out")) == 1
     assert [facts(line)["why"] for line in lines("hook_dropped")] == ["the end"] * 2
@@ -362,10 +393,11 @@ def test_the_end_comes_though_the_last_program_hangs(
     told.fire(HookEvent.FAILURE, "three", {})
     before_s = time.monotonic()
     told.end()
-    assert time.monotonic() - before_s < 1.5
+    assert time.monotonic() - before_s < 20
     told.fire(HookEvent.FAILURE, "four", {})
-    known = len(lines("hook_timed_out")) + len(lines("hook_dropped"))
-    assert known == 4
+    late, dropped = len(lines("hook_timed_out")), len(lines("hook_dropped"))
+    assert late + dropped == 4
+    assert dropped >= 2  # of the first three, one had no time left
     assert facts(lines("hook_dropped")[-1])["text"] == "four"
 
 

@@ -81,10 +81,10 @@ def test_a_manager_that_does_not_read_holds_nothing_up(
         began_s = time.monotonic()
         while not lines("notify_failed"):
             manager.status("x" * 1000)
-            assert time.monotonic() - began_s < 10
+            assert time.monotonic() - began_s < 30
         asked_s = time.monotonic()
         manager.alive()
-        assert time.monotonic() - asked_s < 1
+        assert time.monotonic() - asked_s < 20
 
 
 @pytest.mark.parametrize(

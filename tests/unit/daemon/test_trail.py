@@ -44,7 +44,7 @@ def test_events_are_written_in_order() -> None:
     ledger = Ledger()
     trail = trail_to(ledger)
     notes = [trail.note("command", {"n": n}) for n in range(50)]
-    assert notes[-1].wait(10)
+    assert notes[-1].wait(30)
     trail.end()
     assert ledger.found == [f"command {n}" for n in range(50)]
 
@@ -58,10 +58,10 @@ def test_a_ledger_that_is_away_gets_them_later(
     ledger.is_there.clear()
     trail = trail_to(ledger)
     first, second = (trail.note("hold", {"n": n}) for n in (1, 2))
-    assert ledger.asked.wait(10)
+    assert ledger.asked.wait(30)
     assert not first.wait(0.1)
     ledger.is_there.set()
-    assert second.wait(10)
+    assert second.wait(30)
     trail.end()
     assert ledger.found == ["hold 1", "hold 2"]
     assert len(lines("audit_delayed")) == 1
@@ -76,7 +76,7 @@ def test_at_the_end_what_is_lost_is_said(monkeypatch: pytest.MonkeyPatch, lines:
     ledger.is_there.clear()
     trail = trail_to(ledger)
     trail.note("hold", {"n": 1})
-    assert ledger.asked.wait(10)
+    assert ledger.asked.wait(30)
     trail.end()
     (line,) = lines("audit_lost")
     assert vars(line)["count"] == 1
@@ -87,7 +87,7 @@ def test_a_bug_costs_one_event_only(lines: Lines) -> None:
     ledger = Ledger()
     trail = trail_to(ledger)
     trail.note("hold", {"bug": True})
-    assert trail.note("hold", {"n": 2}).wait(10)
+    assert trail.note("hold", {"n": 2}).wait(30)
     trail.end()
     assert ledger.found == ["hold 2"]
     assert len(lines("audit_lost")) == 1
