@@ -15,6 +15,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -198,18 +199,25 @@ def written(kind: str, element: ClauseElement, *, columns: list[str]) -> str:
 
 def flaws(kind: str, element: ClauseElement, statement: str) -> Iterator[str]:
     """Yield what the database would refuse of *statement*, as far as it is known here."""
+    yield from _of_text(kind, statement)
+    if kind == "oracle":
+        yield from _of_oracle(element)
+
+
+@cache
+def _of_text(kind: str, statement: str) -> Sequence[str]:
+    """Return what can be told from the text alone; each test says most of it once more."""
     parsable = _UNKNOWN.sub("", re.sub(r"(TOP|FIRST) :\w+", r"\1 1", statement))
     try:
         trees = sqlglot.parse(parsable, read=_PARSERS[kind])
     except SqlglotError as exc:
-        yield f"does not parse: {exc}"
-        return
+        return [f"does not parse: {exc}"]
+    found: list[str] = []
     for tree in trees:
         if tree is not None:
-            yield from _of_any(tree)
-            yield from _of_sql_server(tree) if kind == "mssql" else ()
-    if kind == "oracle":
-        yield from _of_oracle(element)
+            found += _of_any(tree)
+            found += _of_sql_server(tree) if kind == "mssql" else ()
+    return found
 
 
 def empty_texts(element: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
