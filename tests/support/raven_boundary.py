@@ -8,6 +8,7 @@ memory and is strict, ``tests/support/raven_real`` asks a RavenDB.
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +75,7 @@ class Plan:
     lose: bool = False
     """Do the work, then cut the connection."""
     wait_for: threading.Event | None = None
-    """Do the work only once this is set."""
+    """Cut the connection, and do the work only once this is set."""
     before: Callable[[], None] | None = None
     """Called before the work, as if somebody were sooner."""
     done: threading.Event = field(default_factory=threading.Event)
@@ -221,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(json_answer(plan.status, {"Type": "Raven.Client.Exceptions.SomeException"}))
             return
         if plan is not None and plan.wait_for is not None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
             plan.wait_for.wait()
         if plan is not None and plan.before is not None:
             plan.before()
