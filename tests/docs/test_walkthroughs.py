@@ -88,7 +88,7 @@ class Reader:
             assert not ended.value.code, line
         elif words[0] == "curl":
             ours = line.replace("%2F", self.vhost.name)
-            subprocess.run(["bash", "-c", f"{ours} --fail --silent"], check=True, timeout=30)
+            subprocess.run(["bash", "-c", f"{ours} --fail --silent"], check=True, timeout=100)
         else:
             assert words[0] == "source", line
 

@@ -45,26 +45,25 @@ def names(vhost: Vhost, kind: str) -> set[str]:
     return {each["name"] for each in told if each["name"].startswith("migrator.")}
 
 
-@pytest.mark.punctual
 def test_an_alarm_is_heard_of_and_its_end(watch: AlarmWatch, vhost: Vhost) -> None:
     """Though nothing else is published; nothing is left when it is over."""
     assert watch.look() is None
     assert len(names(vhost, "exchanges")) == len(names(vhost, "queues")) == 1
     try:
         vhost.node.set_memory_limit(0)
-        wait_until(lambda: "memory" in (watch.look() or ""), seconds=5, what="an alarm")
+        wait_until(lambda: "memory" in (watch.look() or ""), seconds=30, what="an alarm")
         again = AlarmWatch(watch._settings, "another")
-        wait_until(lambda: again.look() is not None, seconds=5, what="one that comes later")
+        wait_until(lambda: again.look() is not None, seconds=30, what="one that comes later")
         again.close()
     finally:
         vhost.node.set_memory_limit()
     began_s = time.monotonic()
-    wait_until(lambda: watch.look() is None, seconds=5, what="the end of it")
+    wait_until(lambda: watch.look() is None, seconds=30, what="the end of it")
     print(f"the end of the alarm was heard of within {time.monotonic() - began_s:.1f} s")
     watch.close()
     wait_until(
         lambda: not names(vhost, "exchanges") | names(vhost, "queues"),
-        seconds=5,
+        seconds=30,
         what="nothing to be left",
     )
 
@@ -138,7 +137,7 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
                 channel.basic_publish("", queue, b"x")
         wait_until(
             lambda: measure_destinations(app)[None].text == "Shipping: 3 messages",
-            seconds=5,
+            seconds=30,
             what="the count of the broker",
         )
     assert measure_levels(app)[None].value == 4

@@ -58,7 +58,7 @@ class Site:
 
     def wait_until_told(self, name: str) -> None:
         """New queues have no counts for a while."""
-        wait_until(lambda: (q := self.api.queue(name)) is not None and q.is_told, seconds=15)
+        wait_until(lambda: (q := self.api.queue(name)) is not None and q.is_told, seconds=60)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_everything_is_found_and_told_apart(site: Site) -> None:
         retry, *_ = declare_retry_queues(admin, TIMEOUTS, [10])
         declare_retry_queues(admin, "Bills.Timeouts", [10])
         look = site.look()
-        wait_until(lambda: "migrator test" in site.look().own.clients, seconds=20)
+        wait_until(lambda: "migrator test" in site.look().own.clients, seconds=60)
     assert [queue.name for queue in look.satellites] == [TIMEOUTS]
     assert look.satellite_exchanges == [TIMEOUTS]
     assert [queue.name for queue in look.retries] == [retry]
@@ -182,6 +182,7 @@ def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
         assert "in use" in str(hands.delete(exchange_entity(full)))
         method, _properties, _body = channel.basic_get(full)
         channel.basic_ack(method.delivery_tag)
+        wait_until(lambda: hands.delete(queue_entity(full)) is None)  # nobody answers an ack
         for _again in range(2):
             assert hands.delete(queue_entity(full)) is None
             assert hands.delete(exchange_entity(full)) is None

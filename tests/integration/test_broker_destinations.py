@@ -244,10 +244,10 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
         link.publish(a_pass(1), [outgoing(0, 0), outgoing(64, 1)], settled)
         staging = link.staging()
         staging.publish(a_pass(2), [outgoing(1, 0)])
-        assert staging.wait(lambda: a_pass(2) in staging.held(), 10)
-        assert staging.wait(lambda: staging.held()[a_pass(2)].has_receipt, 10)
+        assert staging.wait(lambda: a_pass(2) in staging.held(), 30)
+        assert staging.wait(lambda: staging.held()[a_pass(2)].has_receipt, 30)
         staging.commit(a_pass(2), frozenset({0}))
-        assert staging.wait(lambda: a_pass(2) in staging.receipts(), 10)
+        assert staging.wait(lambda: a_pass(2) in staging.receipts(), 30)
     assert settled.confirmed == {0, 1}
     with plain_channel(limited) as channel:  # one message waits: the entry exchange was used
         assert channel.queue_declare("nsb.v2.delay-level-06", passive=True).method.message_count

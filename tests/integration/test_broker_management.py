@@ -95,7 +95,7 @@ def test_a_message_that_found_no_place_is_held_back(vhost: Vhost) -> None:
             queue = management.queue("stuck")
             return queue is not None and queue.held_back == 1
 
-        wait_until(is_held_back, seconds=15)
+        wait_until(is_held_back, seconds=60)
 
 
 def test_bindings_are_told_by_source(vhost: Vhost) -> None:

@@ -80,7 +80,7 @@ def _put(url: str, *bodies: bytes, queue: str = QUEUE) -> None:
         assert answers.confirmed == set(range(len(bodies)))
 
 
-def _receive(link: RabbitSatelliteLink, count: int, *, seconds: float = 10.0) -> list[Delivery]:
+def _receive(link: RabbitSatelliteLink, count: int, *, seconds: float = 30.0) -> list[Delivery]:
     found: list[Delivery] = []
     deadline_s = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline_s:
@@ -110,8 +110,9 @@ def test_what_is_acknowledged_never_comes_back_and_all_else_does(url: str) -> No
         link.acknowledge(found[number].tag for number in (9, 3, 0, 6))
     with _opened(url) as link:
         link.consume(QUEUE, prefetch=20)
-        again = [each.message.body for each in _receive(link, 7, seconds=3)]
+        again = [each.message.body for each in _receive(link, 6)]
         assert sorted(again) == sorted(bodies[number] for number in (1, 2, 4, 5, 7, 8))
+        assert _receive(link, 1, seconds=0.5) == []
 
 
 def test_a_message_arrives_as_it_was_sent(url: str) -> None:
@@ -363,37 +364,37 @@ def test_another_thread_ends_a_wait(url: str) -> None:
     with _opened(url) as link:
         helper = threading.Timer(0.2, link.wake)
         helper.start()
-        assert 0.1 < _seconds(lambda: link.idle(10)) < 2
+        assert _seconds(lambda: link.idle(60)) < 30
         helper.join()
         assert _seconds(lambda: link.idle(0.3)) >= 0.29
         link.wake()
-        assert _seconds(lambda: link.idle(10)) < 1
+        assert _seconds(lambda: link.idle(60)) < 30
     link.wake()
 
 
 def test_no_wake_is_lost(url: str) -> None:
     """However a wake falls between two waits, one of them ends early."""
-    seen, stop = 0, threading.Event()
+    seen, lost, stop = 0, 0, threading.Event()
     with _opened(url) as link:
 
         def keep_waking() -> None:
+            nonlocal lost
             for _ in range(2000):
                 before = seen
                 link.wake()
-                deadline_s = time.monotonic() + 5
-                while seen == before and time.monotonic() < deadline_s:
-                    pass
+                deadline_s = time.monotonic() + 15
+                while seen == before and not lost:
+                    lost += time.monotonic() > deadline_s
             stop.set()
             link.wake()
 
         helper = threading.Thread(target=keep_waking)
         helper.start()
-        longest_s = 0.0
         while not stop.is_set():
-            longest_s = max(longest_s, _seconds(lambda: link.idle(2)))
+            link.idle(60)
             seen += 1
         helper.join()
-    assert longest_s < 1.9
+    assert lost == 0
 
 
 def test_a_delivery_ends_a_wait(url: str) -> None:
@@ -402,7 +403,7 @@ def test_a_delivery_ends_a_wait(url: str) -> None:
         link.consume(QUEUE, prefetch=10)
         helper = threading.Timer(0.2, _put, (url, b"x"))
         helper.start()
-        assert _seconds(lambda: link.idle(10)) < 5
+        assert _seconds(lambda: link.idle(60)) < 30
         helper.join()
         assert [each.message.body for each in link.received()] == [b"x"]
         assert link.received() == []
@@ -440,7 +441,7 @@ def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) ->
     line = proxy(url)
     with _opened(line.url(url)) as link:
         line.stall("to_client")
-        assert _seconds(link.close) < 3
+        assert _seconds(link.close) < 8
         link.close()
         with pytest.raises(TargetUnavailable, match="closed"):
             link.idle(0)

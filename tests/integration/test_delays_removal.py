@@ -67,7 +67,7 @@ class Place:
             queues = level_queues(self.api, self.version)
             return all(queue.is_told and not queue.total for queue in queues)
 
-        wait_until(is_told, seconds=20)
+        wait_until(is_told, seconds=60)
 
     def put(self, level: int) -> None:
         """Put a message straight into the queue of a level."""
@@ -285,4 +285,4 @@ def test_what_is_held_is_not_deleted(vhost: Vhost) -> None:
         with plain_channel(delays.url) as channel:
             found = channel.queue_declare(level_name(V2, 0), passive=True)
             assert found.method.message_count == 0
-        wait_until(lambda: "level-00 holds 1 messages" in delays.against(), seconds=12)
+        wait_until(lambda: "level-00 holds 1 messages" in delays.against(), seconds=60)

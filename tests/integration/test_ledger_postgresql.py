@@ -129,7 +129,6 @@ def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
     assert found == found[:6] * 4
 
 
-@pytest.mark.punctual
 def test_folding_is_quick_without_statistics(site: Site) -> None:
     """A ledger nobody analysed is not searched as a whole for each of its batches."""
     lease = site.lease(1000)
@@ -148,5 +147,5 @@ def test_folding_is_quick_without_statistics(site: Site) -> None:
     )
     began_s = time.monotonic()
     assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 4000
-    assert time.monotonic() - began_s < 1.0
+    assert time.monotonic() - began_s < 8  # searched as a whole it takes far more than that
     assert site.states() == {"dispatched": 60_000}

@@ -461,7 +461,7 @@ def held_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event
     def slow(*args: Any) -> Any:
         moved = move(*args)
         is_there.set()
-        assert may_go.wait(20)
+        assert may_go.wait(60)
         return moved
 
     monkeypatch.setattr(MysqlDialect, "move", slow)
@@ -478,7 +478,7 @@ def test_a_renewal_does_not_wait_for_a_claim(site: Site, held_up: tuple[Event, E
         assert held_up[0].wait(20)
         began_s = time.monotonic()
         site.leases.renew(lease, LONG, doing="claiming")
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 20  # the claim goes on after that
         held_up[1].set()
         claim = claiming.result(timeout=20)
     assert claim is not None
@@ -538,7 +538,7 @@ def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
             site.source, patience=timedelta(seconds=1)
         )
         other.exec_driver_sql("UNLOCK TABLES")
-    assert 1 <= asked < 4
+    assert 1 <= asked < 4.5  # sessions wait for 5 s else
     with reading(site.engine) as connection:
         waits = connection.scalar(text("SELECT @@lock_wait_timeout"))
     assert waits == PATIENCE.lock.total_seconds()
