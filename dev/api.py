@@ -7,7 +7,7 @@ import http.client
 import json
 from typing import Any
 
-from dev.processes import LOOPBACK, ServerFailedError
+from dev.processes import LOOPBACK, PATIENCE_S, ServerFailedError
 
 
 def ask(port: int, method: str, path: str, body: object = None, *, login: str = "") -> Any:
@@ -26,7 +26,7 @@ def ask(port: int, method: str, path: str, body: object = None, *, login: str = 
     headers = {"Content-Type": "application/json"}
     if login:
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_S)
     try:
         payload = None if body is None else json.dumps(body)
         connection.request(method, path, payload, headers)

@@ -51,7 +51,7 @@ class AzuriteServer(PrivateServer):
         ):
             command += [f"--{name}Host", LOOPBACK, f"--{name}Port", str(port)]
         self._process.start(command, env=os.environ, cwd=self.data_dir)
-        self._process.wait_ready(self._ready, seconds=60)
+        self._process.wait_ready(self._ready)
         return self
 
     def url(self) -> str:

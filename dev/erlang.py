@@ -43,7 +43,7 @@ class Epmd(PrivateServer):
             raise ServerMissingError("Erlang is not installed here (epmd was not found)")
         command = [program, "-port", str(self.port), "-address", LOOPBACK]
         self._process.start(command, env=os.environ, cwd=self.data_dir)
-        self._process.wait_ready(lambda: accepts(self.port), seconds=10)
+        self._process.wait_ready(lambda: accepts(self.port))
         return self
 
 

@@ -83,7 +83,7 @@ class MariadbServer(PrivateServer):
             self._install()
         command = [str(self._program), "--no-defaults", *self._options()]
         self._process.start(command, env=os.environ, cwd=self.data_dir, user=self._os_user)
-        self._process.wait_ready(self._ready, seconds=60)
+        self._process.wait_ready(self._ready)
         return self
 
     # --- databases --------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class PostgresServer(PrivateServer):
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
         self._launch()
-        self._process.wait_ready(self._ready, seconds=60)
+        self._process.wait_ready(self._ready)
         return self
 
     def stop(self, mode: RestartMode = "fast") -> None:

@@ -58,13 +58,22 @@ def free_port() -> int:
     raise ServerFailedError("no free port on the loopback interface")
 
 
-def wait_until(ready: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Ask ``ready`` until it agrees; raise ``ServerFailedError`` with ``what`` if it never does."""
-    deadline = time.monotonic() + seconds
+PATIENCE_S = 90.0
+"""How long to wait for what has to come, in seconds: a busy machine shall not fail a test."""
+
+
+def wait_until(ready: Callable[[], bool], *, seconds: float = PATIENCE_S, what: str) -> None:
+    """Ask ``ready`` until it agrees; raise ``ServerFailedError`` with ``what`` if it never does.
+
+    It is asked ever less often, ten times a second in the end: most questions start a process or
+    open a connection, and those who are waited for need the processor.
+    """
+    deadline, pause_s = time.monotonic() + seconds, 0.01
     while not ready():
         if time.monotonic() > deadline:
             raise ServerFailedError(f"{what}: not within {seconds:g} s")
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, 0.1)
 
 
 # PR_SET_PDEATHSIG looks at the *thread* that started the child: a node restarted by a short-lived
@@ -185,7 +194,7 @@ class ServerProcess:
         if not self.wait(seconds):
             self.kill()
 
-    def wait_ready(self, ready: Callable[[], bool], *, seconds: float) -> None:
+    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 2 * PATIENCE_S) -> None:
         """Wait until ``ready`` agrees; give up at once when the program has ended."""
 
         def alive_and_ready() -> bool:

@@ -100,7 +100,7 @@ class RabbitNode(PrivateServer):
     def start(self) -> Self:
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
         self._launch()
-        self._process.wait_ready(self._ready, seconds=90)
+        self._process.wait_ready(self._ready)
         return self
 
     def kill(self) -> None:

@@ -58,7 +58,7 @@ class RavenServer(PrivateServer):
             "COMPlus_EnableDiagnostics": "0",  # else a killed one leaves pipes for a debugger
         }
         self._process.start(command, env=env, cwd=self.data_dir)
-        self._process.wait_ready(self._ready, seconds=90)
+        self._process.wait_ready(self._ready)
         return self
 
     def url(self) -> str:

@@ -14,6 +14,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
+from dev.processes import PATIENCE_S
 from tests.e2e.old_endpoint import OldMessage, logical_key
 
 
@@ -59,7 +60,7 @@ class Receiver:
         """Everything so far, in the order of arrival."""
         self._thread = threading.Thread(target=self._run, name="receiver")
         self._thread.start()
-        if not self._consuming.wait(10):
+        if not self._consuming.wait(PATIENCE_S):
             self.close()
             raise TimeoutError(f"nobody lets us consume {queues}")
 
@@ -79,14 +80,14 @@ class Receiver:
         return [each for each in self.arrivals if each.queue == queue]
 
     def wait_for(
-        self, *messages: OldMessage, seconds: float = 15, queue: str | None = None
+        self, *messages: OldMessage, seconds: float = PATIENCE_S, queue: str | None = None
     ) -> list[Arrival]:
         """Wait until each of *messages* has arrived; return all that came, to *queue* if given."""
         wanted = {each.key for each in messages}
         self.wait(lambda: wanted <= {each.key for each in self._of(queue)}, seconds=seconds)
         return self._of(queue)
 
-    def wait(self, condition: Callable[[], bool], *, seconds: float = 15) -> None:
+    def wait(self, condition: Callable[[], bool], *, seconds: float = PATIENCE_S) -> None:
         """Wait until *condition* holds."""
         deadline = time.monotonic() + seconds
         while not condition():

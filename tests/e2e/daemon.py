@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from dev.processes import PATIENCE_S
 from tests.e2e.rig import Rig
 
 
 def listen(rig: Rig, folder: Path) -> None:
     """Have the daemon, and whoever commands it, use a socket in *folder*."""
     rig.settings |= {"MIGRATOR_WEB__SOCKET": str(folder / "control.sock")}
+
+
+def listens(rig: Rig) -> bool:
+    """Return whether a daemon listens; its socket's file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as asker:
+        return asker.connect_ex(rig.settings["MIGRATOR_WEB__SOCKET"]) == 0
 
 
 def status(rig: Rig) -> dict[str, Any]:
@@ -32,7 +40,7 @@ def told(rig: Rig, **order: str) -> dict[str, Any]:
 
 def _client(rig: Rig) -> httpx.Client:
     line = httpx.HTTPTransport(uds=rig.settings["MIGRATOR_WEB__SOCKET"])
-    return httpx.Client(transport=line, base_url="http://daemon")
+    return httpx.Client(transport=line, base_url="http://daemon", timeout=PATIENCE_S)
 
 
 def signals(rig: Rig) -> list[str]:

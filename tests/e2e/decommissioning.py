@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pika
 
+from dev.processes import PATIENCE_S
 from dev.rabbit import RabbitNode
 from tests.e2e.rig import Rig
 
@@ -91,7 +92,7 @@ class Old:
 
     def wait_until_told(self, queue: str, what: str, at_least: int | None = None) -> None:
         """Wait until the broker's counts tell *what* of *queue*."""
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + PATIENCE_S
         while True:
             found = self._node.api("GET", f"queues/{self._vhost}/{queue}")
             if what in found and (at_least is None or found[what] >= at_least):

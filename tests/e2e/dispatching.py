@@ -11,6 +11,7 @@ from typing import Any
 
 from pika.adapters.blocking_connection import BlockingChannel
 
+from dev.processes import PATIENCE_S
 from tests.e2e.rig import Rig
 
 Values = Mapping[str, object]
@@ -47,7 +48,7 @@ def start_dispatcher(
 ) -> subprocess.Popen[str]:
     """Start the program and wait until it consumes; with a fault point it may be gone by then."""
     process = rig.start("run", "--endpoint", rig.endpoint, fault=fault)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     with rig.amqp() as connection:
         channel = connection.channel()
         while process.poll() is None and not consumers(

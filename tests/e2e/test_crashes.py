@@ -136,7 +136,7 @@ def kill_at_random_moments(
             MIGRATOR_HANDOVER__BATCH_SIZE=str(batch),
         )
         time.sleep(dice.uniform(*moments_s))
-        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert process.poll() is None, rig.finish(process).stderr[-3000:]
         rig.kill(process)
         busy += bool(rig.stored_ids())
         sent |= {*beside(dice)}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dev.processes import PATIENCE_S
 from dev.rabbit import RabbitNode
 from tests.e2e.decommissioning import DELIVERY, Old, announced, quick_broker
 from tests.e2e.dispatching import waiting
@@ -165,7 +166,7 @@ def test_a_message_that_comes_while_unbound_is_kept(old: Old) -> None:
     old.declare("Sales")
     before = old.definitions()
     process = old.rig.start("decommission", "--endpoint", "Sales", "--wait", "2s", "--yes")
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while any(source == DELIVERY and "Timeouts" in to for source, to, *_ in _bindings(old)):
         assert time.monotonic() < deadline_s, old.rig.finish(process)
         time.sleep(0.05)
@@ -200,7 +201,7 @@ def test_a_running_migrator_is_not_disturbed(old: Old) -> None:
     rig_of_bills.create_store()
     old.rig.insert([row(destination="Bills")])
     process = old.rig.start("run", "--endpoint", "Sales")
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while old.rig.batch_states()["handed_over"] == 0:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from dev.processes import PATIENCE_S
 from migrator.domain.routing import DelaysVersion
 from tests.e2e.rig import Rig
 
@@ -24,7 +25,7 @@ def test_killed_on_the_way_and_run_again(rig: Rig, version: DelaysVersion) -> No
     """After each kill the same command goes on; in the end nothing is left."""
     rig.delays = version
     rig.must("delays", "create")
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     while delete(rig, "--dry-run", codes=(0, 3))["obstacles"]:  # the counts come late
         assert time.monotonic() < deadline_s
     for step in ("removal.shut:1", "removal.shut:9", "removal.dropped:5"):

@@ -78,13 +78,12 @@ def test_malformed_messages_go_to_the_error_queue_and_the_others_go_on(
     mixed = [each for pair in zip(bad.values(), good, strict=True) for each in pair]
     with Receiver(rig.broker_url, "Billing", "error") as receiver:
         endpoint.send(nameless, *mixed, bad_control)
-        receiver.wait(lambda: len(receiver.at("error")) >= len(bad) + 2, seconds=5)
+        receiver.wait(lambda: len(receiver.at("error")) >= len(bad) + 2)
         receiver.wait_for(*good)
-        time.sleep(0.3)
+        time.sleep(0.3)  # another copy would come soon
         rig.stop(process)
     account = books(good, receiver.at("Billing"))
     assert (account.arrived, account.early, account.lost) == (len(good), (), ())
-    assert account.worst_s < 1
     assert len(receiver.at("error")) == len(bad) + 2
     by_body = {each.body.decode(): each for each in receiver.at("error")}
     for name, message in bad.items():
@@ -113,30 +112,31 @@ def test_headers_that_nobody_can_decode_stop_nothing(rig: Rig, tmp_path: Path) -
     with Receiver(rig.broker_url, "Billing") as receiver:
         endpoint.send(*good)
         receiver.wait_for(*good)
-    wait_until(lambda: waiting(rig, "error") == 1, seconds=5, what="one failed message")
+    wait_until(lambda: waiting(rig, "error") == 1, what="one failed message")
     rig.stop(process)
     assert waiting(rig, endpoint.timeouts) == 0
 
 
 def test_completed_sagas_are_cleared_in_the_order_of_messages(rig: Rig, tmp_path: Path) -> None:
-    """Cleared early: none comes. Not cleared: all. Requested again afterwards: comes."""
+    """Cleared before they are due: gone. Not cleared: all. Requested again afterwards: comes."""
     endpoint = OldEndpoint(rig)
     endpoint.declare()
     prepare_dispatcher(rig, tmp_path)
     process = start_dispatcher(rig)
     ended, kept, again = (str(uuid.uuid4()) for _ in range(3))
 
-    def timeouts(saga_id: str) -> list[OldMessage]:
-        return [endpoint.saga_timeout(2.5, saga_id=saga_id) for _ in range(10)]
+    def timeouts(old: OldEndpoint, saga_id: str, due_in_s: float) -> list[OldMessage]:
+        return [old.saga_timeout(due_in_s, saga_id=saga_id) for _ in range(10)]
 
-    of_ended, of_kept, before, after = map(timeouts, (ended, kept, again, again))
+    of_ended, before = timeouts(endpoint, ended, 3600), timeouts(endpoint, again, 3600)
+    of_kept, after = timeouts(endpoint, kept, 2.5), timeouts(endpoint, again, 2.5)
     old = OldEndpoint(rig, core=5)
-    of_old = [old.saga_timeout(2.5, saga_id=ended) for _ in range(10)]
+    of_old = timeouts(old, ended, 3600)
     with Receiver(rig.broker_url, "Sales", "error") as receiver:
         endpoint.send(*of_ended, *of_kept, *before, endpoint.clear_timeouts(again), *after)
         old.send(*of_old, old.clear_timeouts(ended))
         receiver.wait_for(*of_kept, *after)
-        time.sleep(1)
+        wait_until(lambda: rig.stored() == {}, what="nothing left to be sent")
         rig.stop(process)
     account = books([*of_kept, *after], receiver.arrivals)
     assert (account.lost, account.foreign, account.duplicated) == ((), (), ())
@@ -144,29 +144,38 @@ def test_completed_sagas_are_cleared_in_the_order_of_messages(rig: Rig, tmp_path
 
 
 def test_clearing_races_with_dispatch(rig: Rig, tmp_path: Path) -> None:
-    """Cleared while its timeouts get due: each is removed or delivered, none twice, none stays."""
+    """Cleared while its timeouts get due: each is removed or delivered, none twice, none stays.
+
+    However slow the machine is, the first saga is served before it ends, and the last one is not.
+    """
     endpoint = OldEndpoint(rig)
     endpoint.declare()
     prepare_dispatcher(rig, tmp_path, dispatch={"look_ahead": "200ms", "poll_interval": "100ms"})
     process = start_dispatcher(rig)
-    sagas = [str(uuid.uuid4()) for _ in range(30)]
+    served, *racing, ended = (str(uuid.uuid4()) for _ in range(30))
+    first = endpoint.saga_timeout(0, saga_id=served)
     rows = [
         endpoint.saga_timeout(2 + n / 30, saga_id=saga)
-        for n, saga in enumerate(sagas)
+        for n, saga in enumerate(racing)
         for _ in range(5)
     ]
+    last = endpoint.saga_timeout(3600, saga_id=ended)
     with Receiver(rig.broker_url, "Sales", "error") as receiver:
-        endpoint.send(*rows)
+        endpoint.send(last, *rows, first)
+        receiver.wait_for(first)
         due_at: list[Any] = sorted(each.due_at for each in rows)
         time.sleep(max(0.0, (due_at[0] - datetime.now(UTC)).total_seconds() - 0.2))
-        for saga in sagas:
+        for saga in (served, *racing, ended):
             endpoint.send(endpoint.clear_timeouts(saga))
             time.sleep(0.03)
-        time.sleep(1.5)
+        time.sleep(max(0.0, (due_at[-1] - datetime.now(UTC)).total_seconds()))
+        wait_until(lambda: rig.stored() == {}, what="none that stays")
+        time.sleep(0.5)  # another copy would come soon
         rig.stop(process)
+    rows = [first, *rows, last]
     account = books(rows, receiver.arrivals)
     print(f"{account.arrived} of {len(rows)} were faster than their end: {account}")
-    assert 0 < account.arrived < len(rows)
+    assert {each.key for each in receiver.arrivals} & {first.key, last.key} == {first.key}
     assert (account.duplicated, account.foreign, account.early) == ((), (), ())
     assert {each.key for each in receiver.arrivals} <= keys(rows)
     assert rig.stored() == {}

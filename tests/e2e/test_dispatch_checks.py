@@ -11,6 +11,7 @@ from typing import Any
 import pika
 import pytest
 
+from dev.processes import PATIENCE_S
 from migrator.domain.wiretime import build_wire_time
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
@@ -39,7 +40,7 @@ def test_an_endpoint_is_switched_over(rig: Rig) -> None:
     """Refused without its queues, fine with them, warned of whoever consumes them; no delays."""
     rig.settings["MIGRATOR_ENDPOINTS"] = '[{"name": "Sales", "mode": "dispatch"}]'
     rig.create_store()
-    rig.must("db", "upgrade")
+    rig.create_ledger()
     rig.insert([row(timedelta(days=2)), row(timedelta(seconds=5))])
     rig.create_receivers("Billing")
 
@@ -55,7 +56,7 @@ def test_an_endpoint_is_switched_over(rig: Rig) -> None:
     assert set(found["ok"]["satellite-queues"]) == {*SATELLITES, "error"}
 
     dispatcher = rig.start("run", "--endpoint", "Sales")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while "warning" not in (found := checked(rig, code=0)):
         assert time.monotonic() < deadline
         assert dispatcher.poll() is None, rig.finish(dispatcher).stderr[-4000:]
@@ -72,7 +73,7 @@ def test_an_input_queue_may_have_another_name(rig: Rig) -> None:
     endpoint = {"name": "Sales", "mode": "dispatch", "queue": "In", "error_queue": "sales.error"}
     rig.settings["MIGRATOR_ENDPOINTS"] = json.dumps([endpoint])
     rig.create_store()
-    rig.must("db", "upgrade")
+    rig.create_ledger()
     rig.create_receivers("In.Timeouts", "sales.error")
     found = checked(rig, code=0)["ok"]["satellite-queues"]
     assert set(found) == {"In.Timeouts", "In.TimeoutsDispatcher", "sales.error"}
@@ -86,7 +87,7 @@ def test_the_printed_permissions_are_enough(rig: Rig, vhost: Any) -> None:
         "MIGRATOR_DISPATCH__RETRY_DELAYS": '["1s"]',
     }
     rig.create_store()
-    rig.must("db", "upgrade")
+    rig.create_ledger()
     rig.create_receivers("Billing", *SATELLITES, "error")
     grants = ("broker", "grants", "--json", "--destination", "Billing")
     wanted = json.loads(rig.must(*grants))
@@ -102,7 +103,7 @@ def test_the_printed_permissions_are_enough(rig: Rig, vhost: Any) -> None:
     limited = vhost.node.amqp_url(vhost.name, user="least", password="pw")
     dispatcher = rig.start("run", "--endpoint", "Sales", MIGRATOR_BROKER__URL=limited)
     found: Counter[str] = Counter()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while found != Counter({"Billing": 2, "error": 2}):
         assert time.monotonic() < deadline, found
         assert dispatcher.poll() is None, rig.finish(dispatcher).stderr[-4000:]

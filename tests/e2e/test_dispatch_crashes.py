@@ -119,7 +119,7 @@ def kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
         endpoint.send(*sent.all)
         time.sleep(0.3)
         rig.insert([overdue])
-        killed = rig.finish(process, timeout=20)
+        killed = rig.finish(process)
         assert killed.returncode == KILLED, killed.stderr[-4000:]
         rig.create_receivers("Nowhere")
         process = start_dispatcher(rig)
@@ -128,8 +128,8 @@ def kill_at_step(rig: Rig, tmp_path: Path, name: str) -> None:
             receiver.wait_for(*sent.malformed, queue="error")
             late = keys(sent.unreachable)
             receiver.wait(lambda: late <= {e.key for e in receiver.at("error") + nowhere.arrivals})
-            wait_until(lambda: rig.stored() == {}, seconds=10, what="an empty table")
-            wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, seconds=10, what="no message")
+            wait_until(lambda: rig.stored() == {}, what="an empty table")
+            wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="no message")
             time.sleep(1.3)  # a copy too many in a retry queue would be back by then
             rig.stop(process)
     named = [each for each in receiver.at("Billing") if related_to(each) == overdue.id]
@@ -153,16 +153,17 @@ def test_stored_and_due_before_it_was_acknowledged_is_sent_once(rig: Rig, tmp_pa
     endpoint.declare("Billing")
     prepare_dispatcher(rig, tmp_path)
     process = start_dispatcher(rig, fault="intake.stored:1")
-    sent = [endpoint.deferred(2.5, to="Billing") for _ in range(20)]
+    sent = [endpoint.deferred(6, to="Billing") for _ in range(20)]
     with Receiver(rig.broker_url, "Billing") as receiver:
         endpoint.send(*sent)
-        assert rig.finish(process, timeout=20).returncode == KILLED
+        assert rig.finish(process).returncode == KILLED
         stored = len(rig.stored())
         assert stored > 0
-        time.sleep(2.5)
+        due_at = max(each.due_at for each in sent if each.due_at)
+        time.sleep(max(0.0, (due_at - datetime.now(UTC)).total_seconds()))
         process = start_dispatcher(rig)
         receiver.wait_for(*sent)
-        wait_until(lambda: rig.stored() == {}, seconds=10, what="an empty table")
+        wait_until(lambda: rig.stored() == {}, what="an empty table")
         time.sleep(1)
         rig.stop(process)
     account = books(sent, receiver.arrivals)
@@ -186,10 +187,10 @@ def test_killed_more_often_than_the_queue_forgives(rig: Rig, tmp_path: Path) -> 
     sent = [endpoint.deferred(7200, to="Billing") for _ in range(5)]
     endpoint.send(*sent)
     for _ in range(25):
-        killed = rig.finish(start_dispatcher(rig, fault="intake.stored:1"), timeout=60)
+        killed = rig.finish(start_dispatcher(rig, fault="intake.stored:1"))
         assert killed.returncode == KILLED, killed.stderr[-4000:]
     process = start_dispatcher(rig)
-    wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, seconds=30, what="no message")
+    wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="no message")
     rig.stop(process)
     assert waiting(rig, endpoint.timeouts) == 0
     assert len(rig.stored()) == len(sent)
@@ -201,7 +202,8 @@ def test_killed_more_often_than_the_queue_forgives(rig: Rig, tmp_path: Path) -> 
 def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
     """Killed again and again while an endpoint goes on sending and rows get due: lost 0.
 
-    What comes twice was on its way at a kill: its first copy arrived just before one.
+    What comes twice was on its way at a kill: the first copy came before one or, where the receiver
+    was slow to take it, soon afterwards, and the second copy only then.
     """
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
@@ -228,18 +230,16 @@ def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
                     rig.kill(process)
             finally:
                 ended.set()
-            sent = sending.result(timeout=30)
+            sent = sending.result()
         process = start_dispatcher(rig)
-        receiver.wait_for(*sent, seconds=30)
-        wait_until(lambda: rig.stored() == {}, seconds=10, what="an empty table")
+        receiver.wait_for(*sent)
+        wait_until(lambda: rig.stored() == {}, what="an empty table")
         time.sleep(1)
         rig.stop(process)
     account = books(sent, receiver.arrivals)
     print(f"{kills} kills: {account}")
     assert (account.lost, account.foreign, account.early) == ((), (), ())
-    first: dict[str, datetime] = {}
-    for each in receiver.arrivals:
-        first.setdefault(each.key, each.at)
-    window = timedelta(seconds=2)
+    in_flight, slow = timedelta(seconds=10), timedelta(seconds=2)
     for key in account.duplicated:
-        assert any(kill - window < first[key] < kill + window / 4 for kill in killed_at)
+        first, *_, last = (each.at for each in receiver.arrivals if each.key == key)
+        assert any(first - slow < kill < min(first + in_flight, last) for kill in killed_at)

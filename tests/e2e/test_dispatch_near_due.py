@@ -40,16 +40,18 @@ def send_near_and_move_far(rig: Rig, tmp_path: Path) -> None:
     endpoint.declare("Billing")
     near_due = {"near_due": "dispatch", "cutoff": "10s"}
     prepare_dispatcher(rig, tmp_path, mode="migrate", handover=near_due)
-    overdue = [row(timedelta(seconds=-60)) for _ in range(5)]
-    near = [row(timedelta(seconds=3.5 + n / 20)) for n in range(30)]
-    far = [row(timedelta(days=3)) for _ in range(50)]
-    rig.insert([*overdue, *near, *far])
     left_alone = endpoint.deferred(60)
     endpoint.send(left_alone)
+    overdue = [row(timedelta(seconds=-60)) for _ in range(5)]
+    far = [row(timedelta(days=3)) for _ in range(50)]
+    rig.insert([*overdue, *far])
     process = rig.start("run", "--endpoint", "Sales")
     with Receiver(rig.broker_url, "Billing") as receiver:
+        receiver.wait(lambda: len(receiver.arrivals) >= len(overdue))
+        near = [row(timedelta(seconds=3.5 + n / 20)) for n in range(30)]
+        rig.insert(near)
         receiver.wait(lambda: len(receiver.arrivals) >= len(overdue) + len(near))
-        wait_until(lambda: rig.stored() == {}, seconds=5, what="an empty table")
+        wait_until(lambda: rig.stored() == {}, what="an empty table")
         time.sleep(1)
         rig.stop(process)
     by_id = {each.headers["NServiceBus.RelatedToTimeoutId"]: each for each in receiver.arrivals}
@@ -57,7 +59,8 @@ def send_near_and_move_far(rig: Rig, tmp_path: Path) -> None:
     late = sorted((by_id[each.id].at - each.due_at).total_seconds() for each in near)
     print(f"late: {late[len(late) // 2]:.3f} s (median), {late[-1]:.3f} s (worst)")
     assert late[0] >= 0
-    assert late[-1] < 1
+    assert late[len(late) // 2] < 2
+    assert late[-1] < 5
     assert {each.timeout_id for each in rig.drain_levels()} == {each.id for each in far}
     (kept,) = rig.drain(endpoint.timeouts)
     assert kept.properties.message_id == left_alone.properties.message_id

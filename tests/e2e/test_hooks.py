@@ -47,8 +47,8 @@ def moved_in_s(rig: Rig, rows: int) -> float:
     """Have the daemon that runs hand rows over, and return how long it took."""
     rig.insert([row() for _ in range(rows)])
     began_s = time.monotonic()
-    wait_until(lambda: not rig.stored_ids(), seconds=30, what="claiming")
-    wait_until(lambda: set(rig.batch_states()) == {"handed_over"}, seconds=30, what="the end")
+    wait_until(lambda: not rig.stored_ids(), what="claiming")
+    wait_until(lambda: set(rig.batch_states()) == {"handed_over"}, what="the end")
     return time.monotonic() - began_s
 
 
@@ -66,17 +66,17 @@ def test_hooks_that_hang_do_not_slow_the_work(rig: Rig, hang: Path, tmp_path: Pa
     }
     rig.prepare()
     process = rig.start("run", "--endpoint", "Sales")
-    wait_until(called.exists, seconds=20, what="the start")
+    wait_until(called.exists, what="the start")
     touched.touch()
-    wait_until(lambda: kinds(rig) == ["hold_began"], seconds=5, what="a hold")
+    wait_until(lambda: kinds(rig) == ["hold_began"], what="a hold")
     touched.unlink()
-    wait_until(lambda: kinds(rig) == ["hold_began", "hold_ended"], seconds=5, what="its end")
+    wait_until(lambda: kinds(rig) == ["hold_began", "hold_ended"], what="its end")
     moved_in_s(rig, 100)
     hanging_s = moved_in_s(rig, ROWS)
     assert called.read_text().split() == ["start"]
     Path(f"{hang}.enough").touch()
     wait_until(lambda: called.read_text().split() == ["start", "throttle", "throttle"],
-               seconds=5, what="the hooks that waited")  # fmt: skip
+               what="the hooks that waited")  # fmt: skip
     free_s = moved_in_s(rig, ROWS)
     log = rig.stop(process)
     print(f"{ROWS} rows in {hanging_s:.2f} s while a hook hung, in {free_s:.2f} s when it did not")

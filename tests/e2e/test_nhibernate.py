@@ -67,8 +67,8 @@ def test_one_endpoint_goes_and_comes_back(rig: Rig) -> None:
     insert(rig, [compact(row(timedelta(seconds=-5))) for _ in range(3)], "Other.Endpoint")
     insert(rig, [compact(row())], None)
     before = rig.stored()
-    for verb in (("db", "upgrade"), ("delays", "create")):
-        rig.must(*verb)
+    rig.create_ledger()
+    rig.create_levels()
     rig.create_receivers("Billing")
 
     listed = json.loads(rig.must("endpoints", "--json"))["endpoints"]
@@ -118,13 +118,13 @@ def test_a_dispatcher_stores_in_it_and_sends_from_it(rig: Rig, tmp_path: Path) -
     insert(rig, [compact(row(timedelta(seconds=-60)))], "Other.Endpoint")
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
-    rig.must("db", "upgrade")
+    rig.create_ledger()
     process = start_dispatcher(rig)
     with Receiver(rig.broker_url, "Sales", "Billing", "error") as receiver:
         soon = endpoint.deferred(3, to="Billing")
         endpoint.send(soon, endpoint.saga_timeout(3600, saga_id=saga))
         receiver.wait_for(soon)
-        wait_until(lambda: len(receiver.arrivals) == 2, seconds=10, what="the old row's message")
+        wait_until(lambda: len(receiver.arrivals) == 2, what="the old row's message")
         with rig.sql() as connection:
             query = "SELECT Endpoint, SagaId::text FROM TimeoutEntity ORDER BY Endpoint"
             assert connection.execute(query).fetchall() == [
@@ -132,5 +132,5 @@ def test_a_dispatcher_stores_in_it_and_sends_from_it(rig: Rig, tmp_path: Path) -
                 ("Sales", saga),
             ]
         endpoint.send(endpoint.clear_timeouts(saga))
-        wait_until(lambda: len(rig.stored()) == 1, seconds=10, what="the saga's row removed")
+        wait_until(lambda: len(rig.stored()) == 1, what="the saga's row removed")
     rig.stop(process)

@@ -6,12 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
+from dev.servers import wait_until
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 
@@ -27,13 +29,14 @@ def test_two_daemons_share_one_endpoint(rig: Rig) -> None:
     rig.prepare()
     rows = [row() for _ in range(ROWS)]
     rig.insert(rows)
-    daemons = [
-        rig.start("run", "--endpoint", "Sales", "--once", MIGRATOR_HANDOVER__BATCH_SIZE="100")
-        for _ in range(2)
-    ]
+    rig.settings |= {
+        "MIGRATOR_HANDOVER__BATCH_SIZE": "100",
+        "MIGRATOR_HANDOVER__RATE_LIMIT": "400",  # so that the second one finds something to do
+    }
+    daemons = [rig.start("run", "--endpoint", "Sales", "--once") for _ in range(2)]
     for daemon in daemons:
-        _, err = daemon.communicate(timeout=90)
-        assert daemon.returncode == 0, err
+        done = rig.finish(daemon)
+        assert done.returncode == 0, done.stderr
     with rig.sql() as connection:
         owners = connection.execute("SELECT count(DISTINCT lane) FROM migrator.batch").fetchone()
     account = rig.account(rows, "Billing")
@@ -42,22 +45,19 @@ def test_two_daemons_share_one_endpoint(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_daemon_paused_past_its_lease_cannot_double(rig: Rig) -> None:
     """Stopped in the middle, its lane taken by another, woken up again: nothing twice."""
     rig.prepare()
     rows = [row() for _ in range(ROWS)]
     rig.insert(rows)
     paused = rig.start("run", "--endpoint", "Sales", MIGRATOR_HANDOVER__BATCH_SIZE="100")
-    _wait_for(lambda: rig.batch_states()["handed_over"] >= 3)
+    wait_until(partial(_handed_over, rig, 3), what="handing over")
     paused.send_signal(signal.SIGSTOP)
     time.sleep(21)  # the lease is 20 s
-    rig.migrate(timeout=120)
+    rig.migrate()
     paused.send_signal(signal.SIGCONT)
     time.sleep(5)
-    paused.send_signal(signal.SIGTERM)
-    _, err = paused.communicate(timeout=60)
-    assert paused.returncode == 0, err[-3000:]
+    rig.stop(paused)
     account = rig.account(rows, "Billing")
     assert (account.lost, account.duplicated) == ((), ())
     assert set(rig.batch_states()) == {"handed_over"}
@@ -69,8 +69,8 @@ def test_the_broker_is_killed_and_comes_back(
 ) -> None:
     """A broker node that dies during the hand-over loses nothing that was confirmed.
 
-    It dies some seconds after our queues were declared: a quorum queue of RabbitMQ 3.10 that is
-    younger than that does not come back after a kill (measured), whoever declared it.
+    The names of our queues are on disk by then: a quorum queue of RabbitMQ 3.10 that is younger
+    than two seconds does not come back after a kill (measured), whoever declared it.
     """
     rig = new_rig(database_url=database, broker_url=private_node.amqp_url())
     rig.prepare()
@@ -81,16 +81,14 @@ def test_the_broker_is_killed_and_comes_back(
         MIGRATOR_HANDOVER__BATCH_SIZE="100",
         MIGRATOR_HANDOVER__RATE_LIMIT="400",
     )
-    _wait_for(lambda: rig.batch_states()["handed_over"] >= 5)
-    time.sleep(3)
+    wait_until(partial(_handed_over, rig, 5), what="handing over")
+    private_node.write_names()
     private_node.kill()
     time.sleep(1)
     private_node.start()
-    _wait_for(lambda: not rig.stored_ids(), seconds=60)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err[-3000:]
-    account = rig.account(rows, "Billing", settle_s=60)
+    wait_until(lambda: not rig.stored_ids(), what="the end of claiming")
+    rig.stop(process)
+    account = rig.account(rows, "Billing")
     print(f"broker killed, {mode}: {account}")
     assert account.lost == ()
     # one batch of ours, and what the broker itself may double on its way down the levels
@@ -110,12 +108,10 @@ def test_the_database_restarts_between_confirm_and_mark(
     process = rig.start("run", "--endpoint", "Sales", MIGRATOR_HANDOVER__BATCH_SIZE="100")
     for _ in range(3):
         seen = rig.batch_states()["handed_over"]
-        _wait_for(lambda seen=seen: rig.batch_states()["handed_over"] >= seen + 3)
+        wait_until(partial(_handed_over, rig, seen + 3), what="handing over")
         private_postgres.restart("immediate")
-    _wait_for(lambda: not rig.stored_ids(), seconds=60)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err[-3000:]
+    wait_until(lambda: not rig.stored_ids(), what="the end of claiming")
+    rig.stop(process)
     account = rig.account(rows, "Billing")
     assert (account.lost, account.duplicated) == ((), ())
 
@@ -141,17 +137,16 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode:
         while not ended.wait(dice.uniform(0.3, 1.2)):
             dice.choice(ways)()
 
-    _wait_for(lambda: bool(rig.batch_states()), seconds=60)  # its checks are over, which give up
+    # its checks are over, which give up
+    wait_until(lambda: bool(rig.batch_states()), what="a batch")
     cutter = threading.Thread(target=cut_often)
     cutter.start()
     time.sleep(8)
     ended.set()
     cutter.join()
     # a program that is told to end while its wire is cut leaves what it claimed to the next one
-    _wait_for(lambda: not rig.stored_ids() and set(rig.batch_states()) == DONE, seconds=60)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err[-3000:]
+    wait_until(lambda: not rig.stored_ids() and set(rig.batch_states()) == DONE, what="the end")
+    err = rig.stop(process)
     rig.broker_url = direct_url
     cuts = err.count('"lane_trouble"')
     account = rig.account(rows, "Billing")
@@ -161,8 +156,5 @@ def test_the_wire_is_cut_again_and_again(rig: Rig, vhost: Any, proxy: Any, mode:
     assert len(account.duplicated) <= (0 if mode == "staged" else 100 * cuts)
 
 
-def _wait_for(condition: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+def _handed_over(rig: Rig, batches: int) -> bool:
+    return rig.batch_states()["handed_over"] >= batches

@@ -25,11 +25,11 @@ def test_settled_rows_are_purged_and_the_books_stay(rig: Rig, tmp_path: Path) ->
     soon, later = timedelta(seconds=2), row()
     rig.insert([row(soon), row(soon), later, row(destination=None)])
     process = rig.start("run", "--endpoint", "Sales")
-    wait_until(lambda: _purged(rig) == 2, seconds=30, what="a purge of both")
+    wait_until(lambda: _purged(rig) == 2, what="a purge of both")
     (job,) = [job for job in status(rig)["jobs"] if job["job"] == "ledger-purge"]
     assert (job["when"], job["last"]["outcome"]) == ("500ms", "done")
     process.terminate()
-    assert rig.finish(process, timeout=30).returncode == 5
+    assert rig.finish(process).returncode == 5
     with rig.sql() as connection:
         query = "SELECT store_id, state FROM migrator.timeout WHERE state IS NULL OR state <> %s"
         left = connection.execute(query, ("quarantined",)).fetchall()

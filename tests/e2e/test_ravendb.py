@@ -25,8 +25,6 @@ from tests.support.ravendb_client import LegacyDatabase
 KILLED = -9
 BATCH = 20
 
-pytestmark = pytest.mark.timeout(300)  # the first one starts three servers, perhaps beside others
-
 
 @dataclass
 class RavenRig(Rig):

@@ -89,7 +89,7 @@ def test_verbs_that_read_write_nothing(rig: Rig, vhost: Any) -> None:
     killed = rig.run("run", "--endpoint", "Sales", fault="staged.staged")
     assert killed.returncode == -9
     rig.insert([row() for _ in range(10)])
-    wait_until(lambda: is_staged(rig, vhost, 31), seconds=20, what="counting what is staged")
+    wait_until(lambda: is_staged(rig, vhost, 31), what="counting what is staged")
     before = database_text(rig), broker_text(rig, vhost)
     for start in range(0, len(READERS), SIDE_BY_SIDE):
         some = READERS[start : start + SIDE_BY_SIDE]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dev.servers import wait_until
 from tests.conftest import Vhost
-from tests.e2e.daemon import listen, noted, signals, status
+from tests.e2e.daemon import listen, listens, noted, signals, status
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
@@ -23,11 +23,11 @@ def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_agai
     rig.prepare()
     rig.insert([row()])
     process = rig.start("run", "--endpoint", "Sales")
-    wait_until((tmp_path / "control.sock").exists, seconds=30, what="a daemon that listens")
-    wait_until(lambda: not rig.stored_ids(), seconds=20, what="the first row")
-    wait_until(lambda: _outcome(rig) == "fine", seconds=20, what="a first look")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    wait_until(lambda: not rig.stored_ids(), what="the first row")
+    wait_until(lambda: _outcome(rig) == "fine", what="a first look")
     vhost.node.set_policy(vhost.name, "all", pattern=".*", overflow="drop-head")
-    wait_until(lambda: signals(rig) == ["broker_check"], seconds=20, what="a hold")
+    wait_until(lambda: signals(rig) == ["broker_check"], what="a hold")
     (hold,) = status(rig)["holds"]
     assert hold["observed"].startswith("policy all: it sets overflow on ")
     assert hold["limit"] == "narrow its pattern so that it leaves these queues alone"
@@ -38,9 +38,9 @@ def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_agai
         channel.exchange_unbind("Billing", "nsb.v2.delay-delivery", "#.Billing")
     assert len(rig.stored_ids()) == 1
     vhost.node.delete_policy(vhost.name, "all")
-    wait_until(lambda: not rig.stored_ids(), seconds=20, what="going on by itself")
+    wait_until(lambda: not rig.stored_ids(), what="going on by itself")
     assert signals(rig) == []
-    wait_until(lambda: _outcome(rig) == "fine", seconds=20, what="nothing to find")
+    wait_until(lambda: _outcome(rig) == "fine", what="nothing to find")
     log = rig.stop(process)
     outcomes = [each["outcome"] for each in noted(rig, "recheck")]
     assert [outcomes[0], outcomes[-1]] == ["fine", "fine"]

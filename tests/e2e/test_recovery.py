@@ -10,8 +10,8 @@ from typing import Final
 import pika
 import pytest
 
-from dev.processes import wait_until
 from dev.rabbit import RabbitNode
+from dev.servers import wait_until
 from migrator.broker.names import staging_name
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import Lane
@@ -48,7 +48,7 @@ def test_a_daemon_whose_ledger_was_adopted_ends_and_is_to_be_started_again(rig: 
     """Paused and cut off meanwhile, it says so once, touches nothing; the next start works."""
     rig.prepare()
     daemon = rig.start("run", "--endpoint", "Sales")
-    wait_until(rig.has_lane, seconds=60, what="a daemon that has a lane")
+    wait_until(rig.has_lane, what="a daemon that has a lane")
     daemon.send_signal(signal.SIGSTOP)
     with rig.sql() as connection:
         connection.execute(  # so that it holds no lock, whatever it was at
@@ -112,7 +112,7 @@ def test_a_ledger_serves_both_generations(rig: Rig) -> None:
     rig.migrate()
     assert len(rig.drain_levels()) == 20
     rig.delays = DelaysVersion.V1
-    rig.must("delays", "create")
+    rig.create_levels()
     rig.insert([row() for _ in range(30)])
     rig.migrate()
     assert len(rig.drain_levels()) == 30
@@ -123,16 +123,15 @@ def test_once_that_is_stopped_says_so_and_goes_on_later(rig: Rig) -> None:
     """SIGTERM ends it within its batch, with 143; the next run finishes."""
     rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"] = "100"
     rig.prepare()
-    rows = [row() for _ in range(1000)]
+    rows = [row() for _ in range(2000)]
     rig.insert(rows)
     process = rig.start("run", "--endpoint", "Sales", "--once")
-    while rig.batch_states()["handed_over"] < 1:
-        time.sleep(0.05)
+    wait_until(lambda: rig.batch_states()["handed_over"] >= 1, what="a batch")
     asked_s = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 143, err[-2000:]
-    assert time.monotonic() - asked_s < 8
+    done = rig.finish(process)
+    assert done.returncode == 143, done.stderr[-2000:]
+    assert time.monotonic() - asked_s < 20
     assert set(rig.batch_states()) == {"handed_over"}
     del rig.settings["MIGRATOR_HANDOVER__RATE_LIMIT"]
     rig.migrate()

@@ -40,7 +40,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
     process = rig.start("run", "--all-endpoints")
     base = f"http://127.0.0.1:{port}"
     with new_browser() as browser:
-        wait_until(lambda: _answers(port), seconds=30, what="a page")
+        wait_until(lambda: _answers(port), what="a page")
         rig.insert([row(timedelta(hours=1), destination="Nobody")])
         with shown(browser, base) as seen:
             page = seen.page
@@ -49,7 +49,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
                 time.sleep(4)
                 seen_numbers.append(handed_over(page))
             assert all(after > before for before, after in pairwise(seen_numbers[1:]))
-            expect(page.locator(".ladder tbody tr")).to_have_count(28, timeout=10_000)
+            expect(page.locator(".ladder tbody tr")).to_have_count(28)
             page.get_by_role("link", name="Log in").click()
             page.get_by_label("Your name").fill("alice")
             page.get_by_label("Token").fill(TOKEN)
@@ -71,9 +71,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
             expect(page.get_by_role("status")).to_contain_text("1 row of the quarantine")
             page.goto(base)
             page.get_by_role("button", name="Resume", exact=True).click()
-            expect(page.locator("article data").first).not_to_have_attribute(
-                "value", str(paused), timeout=15_000
-            )
+            expect(page.locator("article data").first).not_to_have_attribute("value", str(paused))
             page.get_by_role("link", name="Set something else").click()
             page.get_by_label("rate_limit").fill("500")
             page.get_by_role("button", name="Set rate_limit").click()
@@ -82,7 +80,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
             page.get_by_role("button", name="Stop now").click()
             expect(page.get_by_role("status")).to_contain_text("Done: ending between two steps")
             assert seen.complaints == []
-    done = rig.finish(process, timeout=30)
+    done = rig.finish(process)
     assert done.returncode == 0, done.stderr[-4000:]
     commands = [each["command"] for each in noted(rig, "command")]
     assert commands == ["pause", "retry", "resume", "set", "stop"]

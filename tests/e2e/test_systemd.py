@@ -98,6 +98,11 @@ def test_the_user_and_the_folder_are_made(tmp_path: Path) -> None:
     assert secret.stat().st_mode & 0o777 == 0o600
 
 
+def silent_s(manager: ServiceManager) -> float:
+    """Return for how many seconds there was no sign of life."""
+    return time.monotonic() - manager.times_s("WATCHDOG=1")[-1]
+
+
 def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
     """READY after every check only; no sign of life while a lane hangs; STOPPING at the end."""
     rig.prepare()
@@ -115,19 +120,15 @@ def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
         )
         assert rig.finish(refused).returncode == 3
         assert other.heard == []
-        wait_until(lambda: bool(manager.times_s("WATCHDOG=1")), seconds=20, what="a sign of life")
+        wait_until(lambda: bool(manager.times_s("WATCHDOG=1")), what="a sign of life")
         assert manager.messages()[:2] == ["READY=1", "STATUS=working"]
         assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o660
         with rig.sql() as connection, connection.transaction():
             connection.execute('LOCK TABLE "Sales_TimeoutData" IN ACCESS EXCLUSIVE MODE')
-            hung_s = time.monotonic()  # at its next sweep the lane asks for rows, and waits
-            time.sleep(2.5 * INTERVAL_S)
+            # at its next sweep the lane asks for rows, and waits
+            wait_until(lambda: silent_s(manager) > 4 * INTERVAL_S, what="no sign of life")
             last_s = manager.times_s("WATCHDOG=1")[-1]
-        print(f"the last sign of life came {last_s - hung_s:.1f} s after the table was locked")
-        assert last_s - hung_s < INTERVAL_S + 1
-        wait_until(
-            lambda: manager.times_s("WATCHDOG=1")[-1] > last_s, seconds=10, what="signs again"
-        )
+        wait_until(lambda: manager.times_s("WATCHDOG=1")[-1] > last_s, what="signs again")
         log = rig.stop(process)
     assert "worker_hangs" in log
     assert manager.messages("STOPPING") == ["STOPPING=1"]

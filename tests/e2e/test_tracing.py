@@ -85,7 +85,7 @@ def test_what_is_dispatched_continues_its_senders_trace(
     process = rig.start("run", "--endpoint", "Sales")
     with Receiver(rig.broker_url, "Billing") as receiver:
         receiver.wait(lambda: len(receiver.arrivals) >= 3)
-        wait_until(lambda: len(collector.spans) >= 2, seconds=10, what="the spans")
+        wait_until(lambda: len(collector.spans) >= 2, what="the spans")
         rig.stop(process)
     assert parents(collector.spans) == {each.id: parent_of(each) for each in due}
     assert len(collector.spans) == len(due)

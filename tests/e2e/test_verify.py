@@ -12,15 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
 
+from dev.processes import PATIENCE_S
+from dev.servers import wait_until
 from migrator.broker.topology import create_delays
 from migrator.domain.delays import delay_s
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.routing import DelaysVersion, address, level_name, parse_routing_key
 from migrator.domain.timeouts import QueueName
+from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, row
 from tests.unit.broker.material import connection
@@ -234,13 +238,14 @@ def test_messages_of_others_are_on_time(rig: Rig) -> None:
     others = foreign(rig, [*(4.0 + n / 50 for n in range(50)), *(86_400.0 + n for n in range(50))])
     soon = dict(list(others.items())[:50])
     with ThreadPoolExecutor() as meanwhile:
-        arriving = meanwhile.submit(lateness_s, rig, soon, seconds=60)
+        arriving = meanwhile.submit(lateness_s, rig, soon, seconds=PATIENCE_S)
         found = verified(rig, "--scan")
         late = arriving.result()
     assert found["counts"] == {}
     print(f"messages of others late: worst {max(late):.3f} s, earliest {min(late):.3f} s")
     assert min(late) >= 0
-    assert max(late) < 2.0
+    assert sorted(late)[len(late) // 2] < 2.0
+    assert max(late) < 6.0
 
 
 @pytest.mark.slow
@@ -290,6 +295,12 @@ def test_what_was_lost_after_a_kill_is_found(rig: Rig, tmp_path: Path) -> None:
     assert found["counts"] == {"missing_from_levels": 1}
 
 
+def counted(vhost: Vhost) -> int:
+    """Return how many messages the broker tells to be in all queues."""
+    queues = vhost.node.api("GET", f"queues/{quote(vhost.name, safe='')}")
+    return sum(each.get("messages", 0) for each in queues)
+
+
 def _without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     first, *timeouts, last = lines
     totals = {
@@ -328,10 +339,9 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
         assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
         if options:
             seen += sum(level["ours"] for level in found["levels"])
-    deadline_s = time.monotonic() + 60
-    while rig.stored_ids() or set(rig.batch_states()) - {"handed_over"}:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.2)
+    wait_until(
+        lambda: not rig.stored_ids() and set(rig.batch_states()) == {"handed_over"}, what="the end"
+    )
     rig.stop(process)
     found = verified(rig, "--scan")
     assert (found["verdict"], found["discrepancies"]) == ("balanced", [])
@@ -340,7 +350,7 @@ def test_a_daemon_may_work_meanwhile(rig: Rig, rounds: int) -> None:
 
 
 @pytest.mark.slow
-def test_sums_alone_tell_that_messages_are_gone(rig: Rig) -> None:
+def test_sums_alone_tell_that_messages_are_gone(rig: Rig, vhost: Vhost) -> None:
     """Without looking at each, and without saying which."""
     rig.prepare("Billing")
     rows = ours(rig, 200)
@@ -348,7 +358,7 @@ def test_sums_alone_tell_that_messages_are_gone(rig: Rig) -> None:
     found = verified(rig)
     assert found["counts"] == {}
     Levels(rig).take(*rows[:3])
-    time.sleep(6)  # the broker's counts are renewed every 5 s
+    wait_until(lambda: counted(vhost) == 197, what="the broker's counts, renewed every 5 s")
     found = verified(rig, codes=[6])
     assert found["counts"] == {"too_few_in_levels": 1}
     assert "hold 197 messages" in found["discrepancies"][0]["detail"]

@@ -82,7 +82,7 @@ def test_a_confirmed_message_survives_kill_9(rabbit_node: RabbitNode) -> None:
                 found.append(after.basic_get("letters", auto_ack=True)[2])
                 return found[-1] is not None
 
-            wait_until(is_there, seconds=60, what="the message")
+            wait_until(is_there, what="the message")
     assert found[-1] == b"still here"
 
 

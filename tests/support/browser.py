@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from dev.processes import PATIENCE_S
 
 SCREENSHOTS: Final = Path(__file__).parents[2] / "screenshots"
 """Not in git; the last run's pictures."""
@@ -57,7 +59,10 @@ def new_browser() -> Iterator[Browser]:
         pytest.skip(reason)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to go to
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=program, args=arguments, timeout=PATIENCE_S * 1000
+        )
+        expect.set_options(timeout=PATIENCE_S * 1000)  # a busy machine is no failure
         try:
             yield browser
         finally:
@@ -69,6 +74,7 @@ def shown(browser: Browser, url: str, *, has_clock: bool = False) -> Iterator[Sh
     """Open *url* with a browser that remembers nothing; its clock waits to be told, if wanted."""
     context = browser.new_context(viewport={"width": DESKTOP, "height": _HEIGHT})
     try:
+        context.set_default_timeout(PATIENCE_S * 1000)
         found = Shown(context.new_page())
         found.page.on("request", lambda request: found.requests.append(request.url))
         found.page.on("console", lambda message: found.complaints.append(message.text))
