@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -54,7 +56,8 @@ class Rig:
     settings: dict[str, str] = field(default_factory=dict)
     config: Path | None = None
     """The program's configuration file, if it shall have one."""
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    said: dict[subprocess.Popen[str], Future[tuple[str, str]]] = field(default_factory=dict)
+    """What each program wrote, once it has ended. Read all the time: a full pipe would stop it."""
 
     # ── the legacy side ─────────────────────────────────────────────────────────────────────
 
@@ -187,7 +190,8 @@ class Rig:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.processes.append(process)
+        self.said[process] = Future()
+        threading.Thread(target=_read, args=(process, self.said[process]), daemon=True).start()
         return process
 
     def run(
@@ -200,7 +204,7 @@ class Rig:
         self, process: subprocess.Popen[str], *, timeout: float = _PROGRAM_S
     ) -> subprocess.CompletedProcess[str]:
         """Wait for *process* to end and return what it said; several may have been started."""
-        out, err = process.communicate(timeout=timeout)
+        out, err = self.said[process].result(timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def stop(self, process: subprocess.Popen[str]) -> str:
@@ -223,16 +227,12 @@ class Rig:
     def kill(self, process: subprocess.Popen[str]) -> None:
         """Kill -9, and wait until the kernel is done with it."""
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
+        self.finish(process)
 
     def close(self) -> None:
         """Stop whatever still runs."""
-        for process in self.processes:
-            if process.poll() is None:
-                self.kill(process)
-            for pipe in (process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+        for process in self.said:
+            self.kill(process)
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 
@@ -298,6 +298,14 @@ class Rig:
             duplicated=tuple(sorted(each for each, times in found.items() if times > 1)),
             foreign=tuple(sorted(set(found) - expected)),
         )
+
+
+def _read(process: subprocess.Popen[str], said: Future[tuple[str, str]]) -> None:
+    """Read what *process* writes until it ends."""
+    try:
+        said.set_result(process.communicate())
+    except ValueError as exc:  # no text: whoever asks for it is told
+        said.set_exception(exc)
 
 
 def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
