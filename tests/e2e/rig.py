@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -269,10 +270,8 @@ class Rig:
         """Take every message out of *queues*."""
         with self.amqp() as connection:
             channel = connection.channel()
-            filled = [queue for queue in queues if channel.basic_get(queue)[0] is not None]
-        with self.amqp() as connection:  # what was only looked at went back with its connection
-            channel = connection.channel()
-            return [found for queue in filled for found in _drain(channel, queue)]
+            channel.basic_qos(prefetch_count=1000)
+            return [found for queue in queues for found in _drain(channel, queue)]
 
     def drain_levels(self) -> list[Found]:
         """Take every message out of the delay levels."""
@@ -309,15 +308,20 @@ def _read(process: subprocess.Popen[str], said: Future[tuple[str, str]]) -> None
 
 
 def _drain(channel: BlockingChannel, queue: str) -> Iterable[Found]:
-    """Yield what is in *queue*, in bulk, each acknowledged once it is ours.
+    """Yield what is in *queue*, each acknowledged once it is ours, until the broker says: empty.
 
-    Never with automatic acknowledgement: what is on its way when the consumer is cancelled
-    would be gone, and would look like a message that migrator lost.
+    In bulk, and a consumer cannot know whether there is more or it is only slow. Never with
+    automatic acknowledgement: what is on its way when the consumer is cancelled would be gone,
+    and would look like a message that migrator lost.
     """
-    channel.basic_qos(prefetch_count=1000)
-    for method, properties, body in channel.consume(queue, inactivity_timeout=0.3):
-        if method is None:
-            break
-        yield Found(queue=queue, routing_key=method.routing_key, properties=properties, body=body)
-        channel.basic_ack(method.delivery_tag)
-    channel.cancel()
+    while (got := channel.basic_get(queue))[0] is not None:
+        for method, properties, body in chain(
+            [got], channel.consume(queue, inactivity_timeout=0.1)
+        ):
+            if method is None:
+                break
+            yield Found(
+                queue=queue, routing_key=method.routing_key, properties=properties, body=body
+            )
+            channel.basic_ack(method.delivery_tag)
+        channel.cancel()
