@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -158,6 +159,23 @@ def _prepare_postgresql(engine: Engine) -> None:
         connection.autocommit = was_autocommit
 
 
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Let readers and a writer go on beside each other; a new file is changed to that once.
+
+    For that lock SQLite itself waits for nobody: of two who open a new file at once, one failed.
+    """
+    ends_s = time.monotonic() + LOCK_TIMEOUT.total_seconds()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _prepare_sqlite(engine: Engine) -> None:
     """Take transactions out of the driver's hands (SQLAlchemy's documented recipe)."""
 
@@ -168,13 +186,10 @@ def _prepare_sqlite(engine: Engine) -> None:
         connection.create_function(BODY_HASH, 1, _body_hash, deterministic=True)
         connection.create_function(GUID_TEXT, 1, guid_text, deterministic=True)
         connection.create_function(GUID_BYTES, 1, guid_bytes, deterministic=True)
-        for pragma in (
-            f"busy_timeout = {_ms(LOCK_TIMEOUT)}",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "foreign_keys = ON",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA busy_timeout = {_ms(LOCK_TIMEOUT)}")
+        _write_ahead(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

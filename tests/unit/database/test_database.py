@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -44,6 +46,23 @@ def test_times_are_stored_in_utc() -> None:
 def test_times_are_read_as_utc(stored: object) -> None:
     """Whatever the driver returns."""
     assert UtcDateTime().process_result_value(stored, sqlite.dialect()) == NOON
+
+
+def test_a_new_file_may_be_opened_while_another_writes_to_it(tmp_path: Path) -> None:
+    """Whoever comes second waits, as for any lock."""
+    with (
+        closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE t (n)")
+        engine = open_engine(f"sqlite:///{tmp_path}/x.db")
+        opening = pool.submit(lambda: engine.connect().close())
+        with pytest.raises(TimeoutError):
+            opening.result(timeout=0.1)
+        other.execute("COMMIT")
+        opening.result(timeout=60)
+    engine.dispose()
 
 
 def test_sqlite_tells_time_and_bytes(tmp_path: Path) -> None:
