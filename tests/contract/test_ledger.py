@@ -342,8 +342,8 @@ def test_the_clock_is_the_databases_and_goes_on_between_samples(site: Site) -> N
     first = clock.now()
     elapsed = 10.0
     assert clock.now() - first == timedelta(seconds=10)
-    elapsed = 31.0
-    assert clock.now() - first < timedelta(seconds=10)
+    elapsed = 3000.0
+    assert clock.now() - first < timedelta(seconds=600)
 
 
 def test_the_clock_survives_an_outage(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

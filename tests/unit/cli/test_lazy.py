@@ -32,7 +32,7 @@ def imported(folder: Path, *arguments: str) -> set[str]:
         env={**settings, "MIGRATOR_STORE__URL": f"sqlite:///{folder / 'legacy.db'}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -73,7 +73,7 @@ def test_a_verb_imports_nothing_that_only_others_need(
 def test_a_daemon_imports_nothing_after_its_start() -> None:
     """An upgrade may replace its files under it; what was imported then would not fit the rest."""
     done = subprocess.run(
-        [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_line_now_and_then_says_how_far_it_is(
             progress(RecallProgress(level=20 - step, seen=300 * step, restored=100 * step))
         return Recalled(outcomes={}, unfinished=())
 
-    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    monkeypatch.setattr(recalled, "time", SimpleNamespace(monotonic=lambda: now_s))
     monkeypatch.setattr(recalled, "recall", recall)
     monkeypatch.setattr(recalled, "foretold", lambda *_: EXPECTED)
     terms = recalled.terms_of("1m", "20s", 10)

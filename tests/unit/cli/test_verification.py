@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from migrator.cli import verification
 from migrator.errors import TargetUnavailable
 from migrator.ports import DelayEntities
 from tests.unit.cli.conftest import Program
@@ -38,7 +41,7 @@ def test_a_level_is_watched_only_for_as_long_as_was_said(
 ) -> None:
     """And only when messages are held."""
     waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
+    monkeypatch.setattr(verification, "time", SimpleNamespace(sleep=waits.append))
     program("delays", "verify", "--watch-for", "3s")
     assert waits == []
     program.broker.hanging = {1: 40}
