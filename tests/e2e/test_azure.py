@@ -126,7 +126,6 @@ def test_kill_at_step(azure: AzureRig, mode: str, name: str) -> None:
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.timeout(1500)])])
 def test_kill_at_random_moments(azure: AzureRig, mode: str, kills: int) -> None:
     """Each timeout is sent once, by us or by the timeout manager that goes on beside."""
-    azure.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "200"  # of the last run, which is not killed
 
     def timeout_manager(dice: Random) -> Collection[str]:
         stored = sorted(azure.stored_ids())
