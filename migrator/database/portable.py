@@ -11,15 +11,17 @@ hints"; Oracle documentation, SELECT, "Restrictions on the row_limiting_clause".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     FromClause,
     Select,
     Table,
     and_,
+    bindparam,
     case,
     false,
     literal_column,
@@ -76,6 +78,36 @@ def flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
         return literal_column("1" if isinstance(condition, True_) else "0")
     one: ColumnElement[int] = literal_column("1")
     return case((condition, one), else_=literal_column("0"))
+
+
+def among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+    """Return the condition that *column* is one of *names*, however many there are.
+
+    Beyond ``MOST_IN_LIST`` they are several lists, and no parameters: SQLite takes 32 766 of
+    those in a statement, PostgreSQL 65 535, SQL Server 2100.
+    """
+    wanted = sorted(names)
+    if len(wanted) <= MOST_IN_LIST:
+        return column.in_(wanted)
+    return or_(*(column.in_(_written_out(some, column)) for some in _lists(wanted)))
+
+
+def not_among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+    """Return the condition that *column* is none of *names*; see ``among``."""
+    unwanted = sorted(names)
+    if len(unwanted) <= MOST_IN_LIST:
+        return column.not_in(unwanted)
+    return and_(*(column.not_in(_written_out(some, column)) for some in _lists(unwanted)))
+
+
+def _lists(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + MOST_IN_LIST] for start in range(0, len(names), MOST_IN_LIST))
+
+
+def _written_out(names: Sequence[str], column: ColumnElement[str]) -> BindParameter[Any]:
+    return bindparam(
+        None, names, type_=column.type, unique=True, expanding=True, literal_execute=True
+    )
 
 
 def pair_in(

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, Row, func, select
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
+from migrator.database.portable import among
 from migrator.database.types import database_now
 from migrator.domain.report import (
     AuditEvent,
@@ -60,7 +61,7 @@ class SqlBooks:
         """Return how many rows of *endpoints* are in quarantine."""
         row = self._tables.timeout.c
         query = select(func.count()).where(
-            row.state == RowState.QUARANTINED, row.source.in_([e.source for e in endpoints])
+            row.state == RowState.QUARANTINED, among(row.source, {e.source for e in endpoints})
         )
         with self._reading("counting the quarantine") as connection:
             return connection.execute(query).scalar_one()
@@ -69,7 +70,7 @@ class SqlBooks:
         """Return how many batches of *endpoints* are doubtful."""
         batch = self._tables.batch.c
         query = select(func.count()).where(
-            batch.state == BatchState.DOUBTFUL, batch.source.in_([e.source for e in endpoints])
+            batch.state == BatchState.DOUBTFUL, among(batch.source, {e.source for e in endpoints})
         )
         with self._reading("counting doubtful batches") as connection:
             return connection.execute(query).scalar_one()
@@ -125,7 +126,7 @@ class SqlBooks:
         event = self._tables.event
         latest = (
             select(func.max(event.c.id))
-            .where(event.c.kind == kind, event.c.endpoint.in_(sorted(endpoints)))
+            .where(event.c.kind == kind, among(event.c.endpoint, endpoints))
             .group_by(event.c.endpoint)
         )
         query = select(event).where(event.c.id.in_(latest))

@@ -30,7 +30,7 @@ from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
-from migrator.database.portable import for_update
+from migrator.database.portable import MOST_IN_LIST, among, for_update
 from migrator.database.types import database_now
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, Lane
@@ -154,7 +154,7 @@ class SqlDispatching:
         """Record that destinations are reached again; see ``ports.Dispatching``."""
         table = self._tables.held_destination
         statement = delete(table).where(
-            table.c.source == endpoint.source, table.c.destination.in_(destinations)
+            table.c.source == endpoint.source, among(table.c.destination, destinations)
         )
         doing = f"freeing destinations of {endpoint.name}"
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
@@ -256,7 +256,10 @@ class SqlDispatching:
                 dispatched_at=max(row.dispatched_at for row in together),
             )
         )
-        connection.execute(delete(batch).where(batch.c.id.in_([row.id for row in others])))
+        ids = [row.id for row in others]
+        for start in range(0, len(ids), MOST_IN_LIST):
+            some = batch.c.id.in_(ids[start : start + MOST_IN_LIST])
+            connection.execute(delete(batch).where(some))
 
     def _has_rows(self, batch: Table, *which: ColumnElement[bool]) -> ColumnElement[bool]:
         """Return whether a batch has rows.

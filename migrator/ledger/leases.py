@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
-from migrator.database.portable import flag, for_update
+from migrator.database.portable import among, flag, for_update
 from migrator.database.types import database_now
 from migrator.domain.states import OPEN
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
@@ -122,7 +122,7 @@ class SqlLeases:
             select(batch.c.lane)
             .where(
                 batch.c.state.in_(OPEN),
-                batch.c.source.in_(sources),
+                among(batch.c.source, sources),
                 batch.c.lane < FIRST_DISPATCHER_LANE,
             )
             .distinct()

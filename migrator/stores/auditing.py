@@ -24,7 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from migrator.database.portable import flag, pair_in
+from migrator.database.portable import among, flag, pair_in
 from migrator.domain.states import BatchState, RowState
 from migrator.domain.timeouts import content_hash
 from migrator.stores.dialects import Dialect
@@ -113,7 +113,7 @@ class AuditQueries:
             .where(
                 known.c.source == legacy.source,
                 self._ledger.is_open(known, id_text(legacy)),
-                known.c.endpoint.in_(endpoints) if endpoints else true(),
+                among(known.c.endpoint, endpoints) if endpoints else true(),
             )
             .limit(1)
             .correlate(legacy.table)

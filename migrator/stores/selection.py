@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, or_
 from sqlalchemy.types import Uuid
 
 from migrator.database.guids import GuidBytes
+from migrator.database.portable import not_among
 from migrator.database.types import exactly
 from migrator.ports import ClaimRequest
 from migrator.stores.legacy_table import EARLIEST, LegacyTable
@@ -25,7 +26,7 @@ def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[boo
     not_for = sorted(filter(is_storable, request.not_for))
     if not_for:
         destination = legacy.table.c.Destination
-        found.append(destination.is_(None) | exactly(destination).not_in(not_for))
+        found.append(destination.is_(None) | not_among(exactly(destination), not_for))
     return found
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, 
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
+from migrator.database.portable import among
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.domain.verification import BatchGap, DestinationBalance, EndpointBalance
@@ -123,7 +124,7 @@ class LedgerVerifications:
         gap = self._queries.gaps().subquery("gap")
         query = select(gap, func.count().over().label("total")).order_by(gap.c.id)
         if endpoints:
-            query = query.where(gap.c.endpoint.in_(endpoints))
+            query = query.where(among(gap.c.endpoint, endpoints))
 
         def read(connection: Connection) -> tuple[int, list[BatchGap]]:
             found = connection.execute(query.limit(max(at_most, 1))).all()
@@ -197,7 +198,7 @@ class LedgerVerifications:
         batch = self._ledger.batch
         query = select(batch.c.source).distinct()
         if endpoints:
-            query = query.where(batch.c.endpoint.in_(endpoints))
+            query = query.where(among(batch.c.endpoint, endpoints))
         return connection.scalars(query).all()
 
     def _in_store(self, connection: Connection, source: str) -> int | None:

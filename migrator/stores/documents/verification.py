@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, Engine, or_
 
+from migrator.database.portable import among
 from migrator.domain.states import HALF_DONE, RowState
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.domain.verification import EndpointBalance
@@ -85,7 +86,7 @@ class DocumentVerifications(LedgerVerifications):
             .order_by(row.c.id)
         )
         if endpoints:
-            query = query.where(row.c.endpoint.in_(endpoints))
+            query = query.where(among(row.c.endpoint, endpoints))
 
         def read(connection: Connection) -> list[AuditedRow]:
             return [audited_row(found) for found in connection.execute(query)]
