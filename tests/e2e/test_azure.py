@@ -21,6 +21,8 @@ from tests.support.azure import LegacyAccount, Stored
 BATCH = 12
 KILLED = -9
 
+pytestmark = pytest.mark.timeout(300)  # the first one starts three servers, perhaps beside others
+
 
 @dataclass
 class AzureRig(Rig):
