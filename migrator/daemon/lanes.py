@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from migrator.daemon.gate import Gate
-from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
+from migrator.daemon.leases import HeldLease, LeaseKeeper
+from migrator.daemon.vacancies import Vacancies
 from migrator.daemon.worker import Stop, WorkerThread
-from migrator.domain.timeouts import RECALL_LANE, Lane
+from migrator.domain.timeouts import Lane
 from migrator.engine.lane import LaneSession
 from migrator.errors import (
     HandOverDoubtful,
@@ -92,16 +93,22 @@ class LaneThread(WorkerThread):
             gate: What holds claims back; None: nothing ever does.
         """
         super().__init__(name, stop=stop, crash_action="lane_crashed", facts={})
-        self._leases = leases
         self._keeper = keeper
         self._open_lane = open_lane
-        self._is_surely_dead = is_surely_dead
         self._once = once
         self._patience_s = patience_s
         self._sources = [endpoint.source for endpoint in endpoints]
         self._names = [endpoint.name for endpoint in endpoints]
         self._gate = Gate() if gate is None else gate
         self._retired = threading.Event()
+        self._vacancies = Vacancies(
+            leases,
+            keeper,
+            is_surely_dead=is_surely_dead,
+            stop=stop,
+            beat=self.beat,
+            is_retired=self._retired.is_set,
+        )
         self._opened: OpenedLane | None = None
         self._failures = 0
         self._failing_since_s = 0.0
@@ -209,15 +216,10 @@ class LaneThread(WorkerThread):
         return not session.pick_up() and not self._adopt_orphans() and not self._others_work()
 
     def _others_work(self) -> bool:
-        """Return whether lanes that this process does not hold have open batches.
-
-        With ``once``, their owner either finishes them or its lease ends and they are adopted;
-        before that it would be wrong to say that all is done.
-        """
+        """Return whether with ``once`` it would be wrong to say that all is done."""
         if not self._once:
             return False
-        busy = set(self._leases.lanes_with_work(self._sources))
-        others = busy - self._keeper.lanes() - self._not_ours_to_finish
+        others = self._vacancies.of_others(self._sources)
         if others:
             _log.info(
                 "waiting for batches in lanes of other owners",
@@ -238,7 +240,7 @@ class LaneThread(WorkerThread):
 
     @contextmanager
     def _a_lane(self) -> Iterator[HeldLease]:
-        held = self._take(self._orphans()) or self._take_first_free()
+        held = self._vacancies.take_any()
         try:
             yield held
         except HandOverDoubtful:
@@ -250,63 +252,15 @@ class LaneThread(WorkerThread):
         else:
             self._keeper.surrender(held)
 
-    def _take_first_free(self) -> HeldLease:
-        while True:
-            self.beat()
-            self._wait_for_recall()
-            for lane in range(RECALL_LANE):
-                held = self._take([Lane(lane)])
-                if held is not None:
-                    return held
-                if self._leases.owner_of(RECALL_LANE) is not None:
-                    break
-
-    def _wait_for_recall(self) -> None:
-        """Return once nobody recalls; until then no lane can be taken.
-
-        Raises:
-            Interrupted: The process is to stop.
-        """
-        is_told = False
-        while (owner := self._leases.owner_of(RECALL_LANE)) is not None:
-            self.beat()
-            if self._is_surely_dead(owner):
-                self._leases.evict(RECALL_LANE, owner)
-            elif not is_told:
-                is_told = True
-                _log.info(
-                    "somebody recalls timeouts; nothing is claimed until that is over",
-                    extra={"action": "waiting_for_recall", "owner": owner},
-                )
-            if self._stop.draining.wait(_LONGEST_REST_S) or self._retired.is_set():
-                raise Interrupted("asked to stop while waiting for a recall")
-
-    def _take(self, lanes: list[Lane]) -> HeldLease | None:
-        for lane in lanes:
-            held = self._keeper.acquire(lane, doing=lambda: "working")
-            if held is not None:
-                return held
-        return None
-
-    def _orphans(self) -> list[Lane]:
-        evict_dead(self._leases, self._is_surely_dead)
-        left = self._not_ours_to_finish
-        return [lane for lane in self._leases.orphaned_lanes() if lane not in left]
-
-    @property
-    def _not_ours_to_finish(self) -> set[Lane]:
-        """Lanes in which only a person can go on."""
-        return self._stop.doubtful | self._stop.stuck.keys()
-
     def _adopt_orphans(self) -> bool:
         """Finish what dead owners left in their lanes; return whether there was any.
 
         Trouble with such a lane is not this lane's: it is told, and tried again later.
         """
         adopted = False
-        for lane in self._orphans():
+        for lane in self._vacancies.orphans():
             self.beat()
-            held = self._take([lane])
+            held = self._vacancies.take(lane)
             if held is None:
                 continue
             try:
