@@ -168,6 +168,53 @@ ensure_ravendb() {
     ) 9>.ravendb/lock || { say "could not get the packages of dev/ravendb.txt"; return 1; }
 }
 
+_mysql_is_there() { [ -e .mysql/stamp ]; }
+
+_debian_mirror() { # print where this machine has Debian's packages from
+    # shellcheck disable=SC2016 # apt fills it in
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
+        sort --unique | head --lines 1
+}
+
+_build_mysql() { # from Debian's unstable suite, with the C library it wants; nothing is installed
+    local mirror apt=$PWD/.mysql/apt file
+    mirror=$(_debian_mirror) && [ -n "$mirror" ] || return 1
+    find .mysql -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} + &&
+        mkdir -p "$apt"/lists/partial "$apt"/archives/partial && : >"$apt/status" || return 1
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror sid main" >"$apt/sources.list"
+    local get=(apt-get -qq --yes -o Dir::State="$apt" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt"
+        -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o APT::Architecture=amd64 -o Acquire::Languages=none)
+    "${get[@]}" update </dev/null >&2 &&
+        "${get[@]}" install --download-only --no-install-recommends \
+            mysql-server-core mysql-client-core </dev/null >&2 || return 1
+    for file in "$apt"/archives/*.deb; do
+        case ${file##*/} in
+            perl* | libperl*) ;; # for programs that are not used here
+            *) dpkg-deb --extract "$file" "$apt/root" || return 1 ;;
+        esac
+    done
+    mkdir -p .mysql/usr/{bin,sbin,share} && cd .mysql/usr &&
+        mv "$apt"/root/usr/sbin/mysqld sbin/ && mv "$apt"/root/usr/bin/mysql bin/ &&
+        mv "$apt"/root/usr/lib . && mv "$apt"/root/usr/share/mysql share/ &&
+        rm -r "$apt" && : >../stamp
+}
+
+# Have a MySQL server in .mysql/; which version, Debian decides. Remove the folder to get a newer one.
+ensure_mysql() {
+    _mysql_is_there && return
+    [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] && command -v apt-get >/dev/null || {
+        say "the MySQL server for the tests is to be had for Debian on x86_64 only"
+        return 1
+    }
+    say "unpacking a MySQL server into .mysql"
+    mkdir -p .mysql
+    (
+        if command -v flock >/dev/null; then flock 9; fi
+        _mysql_is_there || _build_mysql
+    ) 9>.mysql/lock || { say "could not get MySQL from Debian's unstable suite"; return 1; }
+}
+
 _has_server() { # rabbitmq|postgresql|mariadb|chromium
     local found
     case $1 in

@@ -47,11 +47,13 @@ class MariadbServer(PrivateServer):
     one, on purpose.
     """
 
+    kind, title = "mariadb", "MariaDB"
+
     def __init__(
         self, *, data_dir: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
-        self._program = find_mariadb()
-        super().__init__("mariadb", data_dir, name="MariaDB")
+        self._program = self.find()
+        super().__init__(self.kind, data_dir, name=self.title)
         self.port = free_port()
         self.user = "root"
         self._os_user = _unprivileged_user()
@@ -59,20 +61,34 @@ class MariadbServer(PrivateServer):
         self._settings = {
             "bind_address": LOOPBACK,
             "port": str(self.port),
-            "socket": str(self.data_dir / "mariadb.sock"),
+            "socket": str(self.data_dir / "server.sock"),
             "tmpdir": str(self.data_dir),  # a server that starts removes what others have in theirs
-            "pid_file": str(self.data_dir / "mariadb.pid"),
+            "pid_file": str(self.data_dir / "server.pid"),
             "skip_name_resolve": "ON",
             "default_time_zone": "+05:45",
             "max_connections": "200",
             "performance_schema": "OFF",
             "innodb_buffer_pool_size": "128M",
-            "innodb_log_file_size": "64M",
             "innodb_flush_log_at_trx_commit": "2",
             "innodb_doublewrite": "OFF",
             "innodb_fast_shutdown": "2",
-            "debug_no_sync": "ON",  # tables are made and dropped twice as fast
+            **self.own_settings(),
             **(settings or {}),
+        }
+
+    def find(self) -> list[str]:
+        """Return how the program is called, without options; or raise ``ServerMissingError``."""
+        return [str(find_mariadb())]
+
+    def client(self) -> list[str]:
+        """Return how the program that runs statements is called."""
+        return ["mariadb"]
+
+    def own_settings(self) -> Mapping[str, str]:
+        """Return what only this kind of server knows."""
+        return {
+            "innodb_log_file_size": "64M",
+            "debug_no_sync": "ON",  # tables are made and dropped twice as fast
         }
 
     # --- life -------------------------------------------------------------------------------
@@ -81,7 +97,7 @@ class MariadbServer(PrivateServer):
         """Start, or start again after ``stop`` or ``kill``; return when clients are welcome."""
         if not (self._data / "mysql").exists():
             self._install()
-        command = [str(self._program), "--no-defaults", *self._options()]
+        command = [*self._program, "--no-defaults", *self._options()]
         self._process.start(command, env=os.environ, cwd=self.data_dir, user=self._os_user)
         self._process.wait_ready(self._ready)
         return self
@@ -104,7 +120,7 @@ class MariadbServer(PrivateServer):
 
     def sql(self, statement: str, database: str = "mysql") -> str:
         """Run statements; return the rows as lines, columns parted by tabs."""
-        line = ["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--protocol=tcp"]
+        line = [*self.client(), "--no-defaults", "--batch", "--skip-column-names", "--protocol=tcp"]
         line += [f"--host={LOOPBACK}", f"--port={self.port}", f"--user={self.user}", database]
         return self._run(*line, stdin=statement).strip()
 
@@ -121,7 +137,11 @@ class MariadbServer(PrivateServer):
             group = pwd.getpwnam(self._os_user).pw_gid
             for folder in (self.data_dir, self._data):
                 shutil.chown(folder, self._os_user, group)
-        self._run(
+        self._run(*self.installing(), user=self._os_user)
+
+    def installing(self) -> list[str]:
+        """Return what makes the system's tables in the empty data folder."""
+        return [
             "mariadb-install-db",
             "--no-defaults",
             "--auth-root-authentication-method=normal",
@@ -130,8 +150,7 @@ class MariadbServer(PrivateServer):
             f"--datadir={self._data}",
             f"--tmpdir={self.data_dir}",
             f"--innodb-log-file-size={self._settings['innodb_log_file_size']}",
-            user=self._os_user,
-        )
+        ]
 
     def _ready(self) -> bool:
         try:

@@ -6,6 +6,7 @@ one line of JSON with the addresses:
     python dev/servers.py rabbitmq --data-dir /tmp/node
     python dev/servers.py postgresql
     python dev/servers.py mariadb
+    python dev/servers.py mysql
     python dev/servers.py azurite
     python dev/servers.py ravendb
 """
@@ -29,6 +30,7 @@ from dev.azurite import AzuriteServer
 from dev.docker import DockerPostgresServer, DockerRabbitNode, docker_works
 from dev.erlang import Epmd
 from dev.mariadb import MariadbServer
+from dev.mysql import MysqlServer
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, free_port, wait_until
 from dev.rabbit import RabbitNode, TlsFiles
@@ -38,6 +40,7 @@ __all__ = [
     "AzuriteServer",
     "Epmd",
     "MariadbServer",
+    "MysqlServer",
     "PostgresServer",
     "RabbitNode",
     "RavenServer",
@@ -47,6 +50,7 @@ __all__ = [
     "free_port",
     "new_azurite_server",
     "new_mariadb_server",
+    "new_mysql_server",
     "new_postgres_server",
     "new_rabbit_node",
     "new_raven_server",
@@ -88,6 +92,14 @@ def new_mariadb_server(**options: Any) -> MariadbServer:
     return MariadbServer(**options)
 
 
+def new_mysql_server(**options: Any) -> MysqlServer:
+    """Return a server, not yet started, from the program in ``.mysql``.
+
+    Takes the options of ``MysqlServer``; raises ``ServerMissingError`` when it is not there.
+    """
+    return MysqlServer(**options)
+
+
 def new_azurite_server(**options: Any) -> AzuriteServer:
     """Return an emulator of Azure Storage, not yet started.
 
@@ -109,6 +121,7 @@ _MAKERS: Final[dict[str, Callable[..., Server]]] = {
     "rabbitmq": new_rabbit_node,
     "postgresql": new_postgres_server,
     "mariadb": new_mariadb_server,
+    "mysql": new_mysql_server,
     "azurite": new_azurite_server,
     "ravendb": new_raven_server,
 }

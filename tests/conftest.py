@@ -29,11 +29,11 @@ from dev.servers import (
     ServerMissingError,
     TlsFiles,
     new_azurite_server,
-    new_mariadb_server,
     new_postgres_server,
     new_rabbit_node,
     new_raven_server,
 )
+from tests.support.mariadb import KIND, new_server
 from tests.support.proxy import Proxy
 from tests.support.raven_real import RealRaven
 
@@ -53,7 +53,8 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 _BROKER_FIXTURES = {"rabbit_node", "rabbit_tls_node", "vhost"}
-_DATABASE_FIXTURES = {"postgres_server", "database", "mariadb_server", "mariadb_database"}
+_MARIADB_FIXTURES = {"mariadb_server", "mariadb_database"}
+_DATABASE_FIXTURES = {"postgres_server", "database", *_MARIADB_FIXTURES}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,6 +79,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("broker")
         if names & _DATABASE_FIXTURES:
             item.add_marker("database")
+        if names & _MARIADB_FIXTURES or _runs_on_mariadb(item):
+            item.add_marker("mariadb")
+
+
+def _runs_on_mariadb(item: pytest.Item) -> bool:
+    """Return whether a parameter says so, by which a fixture is asked for later."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return "unit" not in item.path.parts and not {KIND, *_MARIADB_FIXTURES}.isdisjoint(
+        map(str, params.values())
+    )
 
 
 def _serving(make: Callable[[], S]) -> Iterator[S]:
@@ -230,8 +241,8 @@ def real_raven(raven_server: RavenServer, lent_raven: str) -> Iterator[RealRaven
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariadbServer]:
-    """The session's MariaDB server; whoever kills it starts it again."""
-    yield from _serving(new_mariadb_server)
+    """The session's MariaDB server, or MySQL in its place; whoever kills it starts it again."""
+    yield from _serving(new_server)
 
 
 @pytest.fixture

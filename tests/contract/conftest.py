@@ -34,6 +34,7 @@ from tests.contract.rules import Run
 from tests.contract.site import Site
 from tests.support.azure import LegacyAccount
 from tests.support.elsewhere import Watch
+from tests.support.mariadb import KIND as MARIADB
 from tests.support.ravendb import DATABASE, StrictRaven
 from tests.support.ravendb_client import LegacyDatabase
 
@@ -108,7 +109,7 @@ def mariadb_engine(mariadb_server: MariadbServer) -> Iterator[Engine]:
 ON_REQUEST: Final = {
     name: url
     for name, url in {
-        "mysql": os.environ.get("MIGRATOR_MYSQL_URL", ""),
+        "mysql-by-url": os.environ.get("MIGRATOR_MYSQL_URL", ""),
         "mssql": os.environ.get("MSSQL_URL", ""),
         "oracle": os.environ.get("ORACLE_URL", ""),
         "postgresql-by-url": os.environ.get("POSTGRESQL_URL", ""),
@@ -116,7 +117,7 @@ ON_REQUEST: Final = {
     if url
 }
 """Databases that somebody named, by how their tests are called."""
-KINDS = ["postgresql", "mariadb", "sqlite", *ON_REQUEST]
+KINDS = ["postgresql", MARIADB, "sqlite", *ON_REQUEST]
 DOCUMENT_SITES: Final[dict[str, type[AnySite]]] = {
     "azurite": AzureSite,
     "ravendb-3.5": Raven35Site,
@@ -167,7 +168,7 @@ def database_url(
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "legacy.db")
         yield f"sqlite:///{tmp_path}/legacy.db"
         return
-    if database_kind == "mariadb" or database_kind in ON_REQUEST:
+    if database_kind == MARIADB or database_kind in ON_REQUEST:
         engine = _server(request, database_kind)
         _empty(engine)
         yield engine.url.render_as_string(hide_password=False)
@@ -178,7 +179,7 @@ def database_url(
 
 
 def _server(request: pytest.FixtureRequest, kind: str) -> Engine:
-    if kind == "mariadb":
+    if kind == MARIADB:
         found: Engine = request.getfixturevalue("mariadb_engine")
         return found
     engines: Mapping[str, Engine] = request.getfixturevalue("requested_engines")
@@ -306,7 +307,7 @@ def _leave_to_full(items: Sequence[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
         kind = callspec and callspec.params.get("database_kind")
-        is_left = {"mariadb": _is_told_elsewhere, "sqlite": _is_for_rehearsals}.get(str(kind))
+        is_left = {MARIADB: _is_told_elsewhere, "sqlite": _is_for_rehearsals}.get(str(kind))
         if is_left and is_left(item):
             item.add_marker(pytest.mark.slow)
 

@@ -25,11 +25,12 @@ from migrator.ledger.migrations import _config, sql, upgrade
 from migrator.ledger.names import DEFAULT_SCHEMA, names_for
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.version import check_head, current, head, script_location
+from tests.support.mariadb import KIND as MARIADB
 
-_SERVERS = {"postgresql": "database", "mariadb": "mariadb_database"}
+_SERVERS = {"postgresql": "database", MARIADB: "mariadb_database"}
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgresql", MARIADB, "sqlite"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """An empty database of each kind."""
     server = _SERVERS.get(request.param)
