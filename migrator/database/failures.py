@@ -35,6 +35,7 @@ _PASSING_SQLITE: Final = frozenset(
 _PASSING_MYSQL: Final = frozenset(
     {
         *(1020, 1205, 1213, 1637),  # changed meanwhile, lock timeout, deadlock, out of undo slots
+        3101,  # the same transaction was elsewhere in the group: rolled back when it committed
         *(1021, 1037, 1038, 1041, 1114, 1206),  # out of disk, memory or room for locks
         *(1040, 1203, 1226),  # out of connections
         *(1053, 1077, 1078, 1079, 1047, 3032),  # shuts down, starts up, not ready, offline

@@ -40,8 +40,14 @@ _ALWAYS: Final[Mapping[str, object]] = {
     "sql_quote_show_create": 1,
     "unique_checks": 1,
     "completion_type": 0,  # a commit ends the transaction, begins none, and stays connected
+    # of MySQL 9.7: it would read a whole table where a claim names few rows, and lock it
+    "optimizer_switch": (
+        "if(locate('hypergraph_optimizer=on', @@optimizer_switch), 'hypergraph_optimizer=off', '')"
+    ),
 }
 """Against defaults that whoever runs a server may have changed."""
+_DURABILITY: Final = text("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog")
+_FLUSHED_TWICE: Final = 3
 _WRITES: Final = "SET SESSION TRANSACTION READ WRITE"
 _CHANGED: Final = "migrator_session_changed"
 _READS_ONLY: Final = "migrator_reads_only"
@@ -98,6 +104,8 @@ def prepare(engine: Engine, patience: Patience) -> None:
 
     @event.listens_for(engine, "do_connect")
     def _connect(dialect: Dialect, _record: object, _args: object, known: dict[str, Any]) -> Any:
+        if isinstance(known.get("password"), str):
+            known["password"] = known["password"].encode()  # as clients do, not as Latin-1
         if known.get("unix_socket"):
             return None
         connection = dialect.loaded_dbapi.connect(defer_connect=True, **known)
@@ -172,10 +180,22 @@ def be_patient(connection: Any, patience: Patience) -> None:
 
 def forgets(connection: Connection) -> str | None:
     """Return how the server may forget what it has committed, which no session can forbid it."""
-    chosen = connection.scalar(text("SELECT @@innodb_flush_log_at_trx_commit"))
-    if chosen in (1, 3):
-        return None
-    return f"innodb_flush_log_at_trx_commit is {chosen}"
+    flushed, has_log, synced = connection.execute(_DURABILITY).one()
+    return how_it_forgets(flushed=flushed, has_binary_log=bool(has_log), synced=synced)
+
+
+def how_it_forgets(*, flushed: int, has_binary_log: bool, synced: int) -> str | None:
+    """Return which of a server's settings lets it forget, and its value; None: none does.
+
+    Beside a binary log, InnoDB forces a commit to disk only as prepared, and rolls back what it
+    does not find in that log after a failure; MariaDB's 3 forces the commit there, too.
+    Source: MySQL reference manual, "sync_binlog"; MariaDB, "innodb_flush_log_at_trx_commit".
+    """
+    if flushed not in (1, _FLUSHED_TWICE):
+        return f"innodb_flush_log_at_trx_commit is {flushed}"
+    if has_binary_log and synced != 1 and flushed != _FLUSHED_TWICE:
+        return f"sync_binlog is {synced}"
+    return None
 
 
 def check_version(version: str) -> None:

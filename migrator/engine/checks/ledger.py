@@ -35,9 +35,9 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
             check=NAME,
             level=Level.WARNING,
             subject="ledger",
-            text=f"{how}: when its machine fails, the database forgets the last second; what was "
-            "handed over in it is then in the table again as well",
-            remedy="SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's settings",
+            text=f"{how}: when its machine fails, the database forgets what it committed last; "
+            "what was handed over in it is then in the table again as well",
+            remedy=f"SET GLOBAL {how.partition(' ')[0]} = 1, and in the server's settings",
         )
 
 

@@ -177,7 +177,10 @@ class MysqlDialect(Dialect):
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> Collection[str]:
-        """Look, waiting for whoever is just removing one of them, and insert the others."""
+        """Look, waiting for whoever is just removing one of them, and insert the others.
+
+        What is inserted is called by a GUID in lower case, so letter case is all that may differ.
+        """
         key, index = table.c.Id, index_on(connection, table, ["Id"])
         looking = select(key).where(key.in_([row["Id"] for row in rows])).with_for_update()
         found = connection.scalars(walking(index, looking, table))

@@ -10,7 +10,12 @@ from sqlalchemy import column, select
 from sqlalchemy.dialects.mysql.pymysql import dialect
 from sqlalchemy.engine import make_url
 
-from migrator.database.mysql import check_version, connect_arguments, with_driver
+from migrator.database.mysql import (
+    check_version,
+    connect_arguments,
+    how_it_forgets,
+    with_driver,
+)
 from migrator.database.types import UtcDateTime, exactly
 from migrator.errors import StoreError
 
@@ -51,6 +56,25 @@ def test_older_servers_are_refused_with_what_is_needed(version: str, needed: str
     """They cannot leave out locked rows."""
     with pytest.raises(StoreError, match=f"{needed} or newer"):
         check_version(version)
+
+
+@pytest.mark.parametrize(
+    ("flushed", "has_binary_log", "synced", "how"),
+    [
+        (1, False, 0, None),
+        (1, True, 1, None),
+        (3, True, 0, None),
+        (1, True, 0, "sync_binlog is 0"),
+        (1, True, 100, "sync_binlog is 100"),
+        (2, True, 1, "innodb_flush_log_at_trx_commit is 2"),
+        (0, False, 0, "innodb_flush_log_at_trx_commit is 0"),
+    ],
+)
+def test_a_commit_is_kept_by_both_logs(
+    *, flushed: int, has_binary_log: bool, synced: int, how: str | None
+) -> None:
+    """What is only prepared in the one is rolled back if it is not in the other."""
+    assert how_it_forgets(flushed=flushed, has_binary_log=has_binary_log, synced=synced) == how
 
 
 def test_what_the_address_says_is_not_said_again() -> None:
