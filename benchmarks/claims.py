@@ -11,7 +11,7 @@ all of it in batches. With azurite, Microsoft's emulator of Azure Storage has th
 PostgreSQL the ledger; of the real service that only tells how many requests there are, which are
 counted by verb and by what was asked for. Bodies and time entries go many at a time where timeouts
 are due in the same hour: --days tells over how many days they are spread.
-With ravendb, RavenDB 4.1 has the timeouts; beside its claims stands how fast the same documents
+With ravendb, RavenDB 6.2 has the timeouts; beside its claims stands how fast the same documents
 are read in pages and removed in batches under their versions, with no books kept.
 Prints one line per tenth of the rows; the last column compares the median claim with that of the
 first tenth.

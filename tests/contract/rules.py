@@ -151,11 +151,17 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "NHibernate": ["postgresql-nhibernate", "mariadb-nhibernate", "sqlite-nhibernate"],
     "Azure (Azurite)": ["azurite"],
     "RavenDB 3.5 (strict server)": ["ravendb-3.5"],
-    "RavenDB 4.1": ["ravendb-4.1"],
+    "RavenDB 6.2": ["ravendb-6.2"],
+    "RavenDB 4.1, 5.4, 7.0": ["ravendb-4.1", "ravendb-5.4", "ravendb-7.0"],
 }
 """Each column, and the stores that are in it."""
-_DOCUMENTS: Final = {"azurite": "azure", "ravendb-3.5": "ravendb", "ravendb-4.1": "ravendb"}
-"""Document stores, and the kind that settings call them."""
+_DOCUMENTS: Final = {
+    "azurite": "azure",
+    "ravendb-3.5": "ravendb",
+    "ravendb-6.2": "ravendb",
+    "ravendb-4.1": "ravendb",
+}
+"""Document stores, the first of each column, and the kind that settings call them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,10 +94,10 @@ class RavenSite:
         return sorted(claimed), self.raven.ids("TimeoutDatas/")
 
 
-@pytest.fixture(params=["3.5", "4", pytest.param("4.1 for real", marks=[pytest.mark.slow])])
+@pytest.fixture(params=["3.5", "4", pytest.param("for real", marks=[pytest.mark.slow])])
 def raven(request: pytest.FixtureRequest) -> Iterator[Boundary]:
     """Return a server without documents."""
-    if request.param == "4.1 for real":
+    if request.param == "for real":
         yield request.getfixturevalue("real_raven")
         return
     with StrictRaven(request.param) as raven:

@@ -27,7 +27,7 @@ from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
 
-pytestmark = pytest.mark.documents(rarely=["ravendb-3.5"])  # 4.1 is asked the same
+pytestmark = pytest.mark.documents(rarely=["ravendb-3.5"])  # a real one is asked
 
 SAGA = "5f6e0c1a-0000-4000-8000-00000000c2d1"
 ALL = RecallScope()

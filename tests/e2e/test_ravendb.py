@@ -1,4 +1,4 @@
-"""The real program with RavenDB 4.1 as its store, and with the strict server as 3.5.
+"""The real program with RavenDB as its store, and with the strict server as 3.5.
 
 Killed in the steps that only document stores have, and at random moments: nothing lost, nothing
 doubled; and all of it comes back.
@@ -74,7 +74,7 @@ class RavenRig(Rig):
         return set(self.server.ids("TimeoutDatas/"))
 
 
-REAL = "4.1 for real"
+REAL = "for real"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The RavenDB adapter at the HTTP boundary, with RavenDB 4.1 behind it, and with strict servers.
+"""The RavenDB adapter at the HTTP boundary, with RavenDB behind it, and with strict servers.
 
 The requests, conditions and answers of the latter are those of reference ``legacy-stores.md`` 3.3;
 every other is refused. What is only about odd answers does not ask RavenDB.
@@ -38,10 +38,10 @@ BACK = Mark("lg1.7.r")
 MARKS = ("hidden", "migrated")
 
 
-@pytest.fixture(params=["3.5", "4", "4.1 for real"])
+@pytest.fixture(params=["3.5", "4", "for real"])
 def raven(request: pytest.FixtureRequest) -> Iterator[Boundary]:
     """Return a server; no request of a test may be one that it, or the reference, does not know."""
-    if request.param == "4.1 for real":
+    if request.param == "for real":
         yield request.getfixturevalue("real_raven")
         return
     with StrictRaven(request.param) as server:

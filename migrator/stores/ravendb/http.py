@@ -29,7 +29,7 @@ _CONFLICT: Final = 409
 _ERROR: Final = "Error"
 """What every version has in what it says of an error; a proxy's page has not."""
 _NO_DATABASE: Final = ", DatabaseDoesNotExistException"
-"""4.1 answers 500 with it; another status in other versions."""
+"""4.1, 5.4, 6.2 and 7.0 answer 500 with it."""
 
 
 class Conflict(StoreError):
