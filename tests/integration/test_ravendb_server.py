@@ -278,3 +278,16 @@ def test_a_page_begins_behind_an_id_that_is_gone(bench: Bench) -> None:
     build = bench.http.build()["ProductVersion"]
     assert behind == ids[3:] if build[:3] in ("3.5", "4.1") else ids[2:]
     assert bench.ids(COLLECTION) == [ids[0], *ids[2:]]
+
+
+@pytest.mark.parametrize("bench", list(servers())[1:], indirect=True)
+def test_an_archived_timeout_is_left_where_it_is(bench: Bench) -> None:
+    """From 6.0 on the server marks it, and the index that a timeout manager asks leaves it out."""
+    id_ = bench.timeout(1)
+    (raw,) = bench.reader.by_id([id_])
+    metadata = bench.family.kept_metadata(raw.metadata) | {"@archived": True}
+    bench.send(Put(id=id_, content=raw.content, metadata=metadata, expected=None))
+    (page,) = bench.store.list(bench.sales)
+    why = "it is archived, and its timeout manager does not see it"
+    assert list(page) == [Unclaimable(id=id_, why=why)]
+    assert list(bench.store.read(bench.sales, [id_])) == []

@@ -86,6 +86,7 @@ class RealRaven(Boundary):
     def answer(self, seen: Seen) -> Answer:
         """Return what RavenDB answers; that it takes offence is a violation."""
         target = seen.target.replace(f"/databases/{DATABASE}/", f"/databases/{self._database}/", 1)
+        target = target.replace(f"?name={DATABASE}&", f"?name={self._database}&", 1)
         passed = {key: seen.headers[key] for key in _PASSED if key in seen.headers}
         connection = http.client.HTTPConnection("127.0.0.1", self._raven.port, timeout=60)
         try:

@@ -37,6 +37,8 @@ class StrictRaven(Boundary):
     def __init__(self, family: str, tls: ssl.SSLContext | None = None) -> None:
         """See ``Boundary``."""
         self.page_cap = 1024
+        self.shards: list[str] = []
+        """What they are called, from 6 on, in a database that has some."""
         self._documents: dict[str, Stored] = {}
         self._count = 0
         super().__init__(family, tls)
@@ -80,9 +82,8 @@ class StrictRaven(Boundary):
         parts = urlsplit(seen.target)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         path = unquote(parts.path)
-        if seen.line == "GET /build/version":
-            version = "3.5.9 / 5f2e3a /" if self.family == "3.5" else "5.4"
-            return 200, {"ProductVersion": version, "BuildVersion": "35289"}
+        if (told := self._of_the_server(seen.line)) is not None:
+            return 200, told
         base = f"/databases/{DATABASE}"
         if not path.startswith(base):
             return 404, {"Error": "no such database"}
@@ -102,6 +103,14 @@ class StrictRaven(Boundary):
             case "POST", "/bulk_docs":
                 return self._batch(seen.body)
         raise Undocumented("no such request")
+
+    def _of_the_server(self, line: str) -> Any:
+        if line == "GET /build/version":
+            version = "3.5.9 / 5f2e3a /" if self.family == "3.5" else "5.4"
+            return {"ProductVersion": version, "BuildVersion": "35289"}
+        if line == f"GET /databases?name={DATABASE}&namesOnly=true" and self.family == "4":
+            return {"Databases": self.shards or [DATABASE]}
+        return None
 
     def _page(self, query: dict[str, str]) -> Any:
         behind = "skipAfter" if self.family == "3.5" else "startAfter"

@@ -27,6 +27,8 @@ VENDOR_MARKS: Final = ("__hidden__", "__migrated__")
 _HIDDEN: Final = VENDOR_MARKS[0]
 _MORE_THAN_JSON: Final = frozenset({"@attachments", "@counters", "@timeseries"})
 """Metadata of a document that removing and storing again would not bring back whole."""
+_ARCHIVED: Final = "@archived"
+"""Told by 6.0 and later; a timeout manager asks an index, which leaves such documents out."""
 _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:(Z)|([+-])(\d\d):(\d\d))?",
     re.ASCII,
@@ -72,14 +74,16 @@ def timeout_of(raw: RawDocument) -> Timeout:
     """Return *raw* as a timeout.
 
     Raises:
-        Unreadable: Its due time cannot be read, no ledger could keep its id, or it has
-            attachments, counters or time series, which would not come back if it were removed
-            and stored again; or all of it would not, see ``answers``.
+        Unreadable: Its due time cannot be read, no ledger could keep its id, it is archived, or
+            it has attachments, counters or time series, which would not come back if it were
+            removed and stored again; or all of it would not, see ``answers``.
     """
     if (why := why_not_kept(raw.content, raw.metadata)) is not None:
         raise Unreadable(why)
     if _MORE_THAN_JSON.intersection(raw.metadata):
         raise Unreadable("it has attachments, counters or time series")
+    if raw.metadata.get(_ARCHIVED) is True:
+        raise Unreadable("it is archived, and its timeout manager does not see it")
     if not is_storable(raw.id):
         raise Unreadable("no ledger could keep its id")
     headers = raw.content.get("Headers")

@@ -96,6 +96,12 @@ class RavenHttp:
         url = f"{self._base}/build/version"
         return self._sent(self._client.build_request("GET", url), ANSWER_BYTES)
 
+    def names(self) -> Any:
+        """Return what the server calls the database: its shards, where it has some."""
+        name = quote(self._database, safe="")
+        url = f"{self._base}/databases?name={name}&namesOnly=true"
+        return self._sent(self._client.build_request("GET", url), ANSWER_BYTES)
+
     def send(self, request: Request, *, at_most_bytes: int = ANSWER_BYTES) -> Any:
         """Return the server's answer to *request*, as JSON tells it.
 

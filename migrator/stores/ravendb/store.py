@@ -37,6 +37,7 @@ from migrator.stores.ravendb.families import (
 from migrator.stores.ravendb.http import RavenHttp, ServerSettings
 from migrator.stores.ravendb.reader import RavenReader
 from migrator.stores.ravendb.receipts import Receipts
+from migrator.stores.ravendb.shards import refuse_shards
 from migrator.stores.ravendb.soonest import ListedPage, SoonestEntries
 from migrator.stores.ravendb.strays import refuse_strays
 
@@ -108,9 +109,9 @@ class RavenStore:
         Documents without an owner count for ``store.ravendb.unowned``, else for ``NO_OWNER``.
 
         Raises:
-            StoreError: There are timeouts that no listing would show.
+            StoreError: There are timeouts that no listing would show, or shards.
         """
-        self._refuse_strays()
+        self._refuse_what_cannot_be_claimed()
         owners = {self._claimant(owner_of(raw)) for page in self._raw_pages() for raw in page}
         return [
             StoreEndpoint(name=EndpointName(owner), source=self.source_of(owner))
@@ -214,7 +215,7 @@ class RavenStore:
         Reads a page, and removes a document that never existed.
         """
         self._require_owner(endpoint)
-        self._refuse_strays()
+        self._refuse_what_cannot_be_claimed()
         next(iter(self._raw_pages()), None)
         self._receipts.probe()
 
@@ -268,7 +269,8 @@ class RavenStore:
                     entries.append((owner, (timeout.due_at, TimeoutId(raw.id))))
             yield ListedPage(documents=len(page), entries=entries)
 
-    def _refuse_strays(self) -> None:
+    def _refuse_what_cannot_be_claimed(self) -> None:
+        refuse_shards(self._http, self._family)
         refuse_strays(self._http, self._family, self._options.collections, self._prefixes)
 
     def _raw_pages(self) -> Iterator[Sequence[RawDocument]]:

@@ -114,11 +114,14 @@ def test_a_body_that_cannot_be_read_is_a_flaw(state: object) -> None:
     assert restored(document_of(timeout), Modern()).content["State"] == state
 
 
-@pytest.mark.parametrize("more", ["@attachments", "@counters", "@timeseries"])
-def test_what_would_not_come_back_is_not_taken(more: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [("@attachments", []), ("@counters", []), ("@timeseries", []), ("@archived", True)],
+)
+def test_what_would_not_come_back_is_not_taken(more: str, value: object) -> None:
     """Removing such a document would lose what no batch can store again."""
     document = raw()
-    metadata = {**document.metadata, more: []}
+    metadata = {**document.metadata, more: value}
     with pytest.raises(Unreadable):
         timeout_of(
             RawDocument(
