@@ -132,10 +132,7 @@ class RavenHttp:
             finally:
                 answer.close()
         except httpx.HTTPError as exc:
-            raise StoreUnavailable(
-                f"{self.where} cannot be reached: {type(exc).__name__}; "
-                "check store.url, the network and the server"
-            ) from exc
+            raise StoreUnavailable(f"{self.where} cannot be reached: {_why(exc)}") from exc
         except (ValueError, RecursionError) as exc:
             raise UnreadableAnswer(f"{self.where}: the answer is not JSON; is it RavenDB?") from exc
 
@@ -173,6 +170,19 @@ def _encoded(body: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:  # half a character, which only an escape can carry
         return json.dumps(body, separators=(",", ":")).encode("ascii")
+
+
+def _why(exc: BaseException) -> str:
+    """Return what is known of a request without an answer, and what to look at."""
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"nobody vouches for its certificate ({cause.verify_message}); "
+                "check store.url and store.ravendb.ca_file"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(exc).__name__}; check store.url, the network and the server"
 
 
 def _read(answer: httpx.Response, at_most_bytes: int) -> bytes:
