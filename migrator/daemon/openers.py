@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from typing import Generic
 
 from migrator.daemon.gate import Gate
 from migrator.daemon.knobs import Knobs
@@ -30,9 +31,25 @@ class OneByOne:
         """Make a thread that *pools* end."""
         self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
 
-    def start(self, work: Callable[[], T]) -> Future[T]:
+    def start(self, work: Callable[[], T]) -> _Work[T]:
         """Begin *work* behind what was begun before."""
-        return self._pool.submit(work)
+        return _Work(self._pool.submit(work))
+
+
+class _Work(Generic[T]):
+    """``ports.Pending`` by a future."""
+
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(wait([self._future], timeout_s).done)
+
+    def result(self) -> T:
+        return self._future.result()
 
 
 class LaneOpener:

@@ -8,7 +8,6 @@ kill), the next one begins with ``recover`` and finds all it needs in the ledger
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId
 from migrator.domain.tracing import Traced
+from migrator.engine.ahead import Ahead
 from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
@@ -97,7 +97,7 @@ class LaneSession:
         self._link = link
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
-        self._ahead: deque[Pending[Prepared | None]] = deque()
+        self._ahead: Ahead[Prepared | None] = Ahead(parts.clock, self._serve, lane=lease.lane)
         self._most_rows: int | None = None
         self._begun_s: dict[BatchId, float] = {}
         self._traced: dict[BatchId, Sequence[Traced]] = {}
@@ -155,15 +155,7 @@ class LaneSession:
 
     def close(self) -> None:
         """Let the background finish, so that the next session sees what it claimed."""
-        while self._ahead:
-            try:
-                self._ahead.popleft().result()
-            except Exception:
-                _log.warning(
-                    "a claim ahead failed; its batch, if any, is in the ledger",
-                    extra={"action": "claim_ahead_failed", "lane": self._lease.lane},
-                    exc_info=True,
-                )
+        self._ahead.end()
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
 
@@ -171,12 +163,12 @@ class LaneSession:
         """Return the next batch, and have those behind it worked on meanwhile."""
         prepared = None
         while prepared is None and self._ahead:
-            prepared = self._ahead.popleft().result()
+            prepared = self._ahead.next()
         if prepared is None and may_claim:
-            prepared = self._begin_one().result()
+            prepared = self._ahead.result_of(self._begin_one())
         if prepared is not None and may_claim:
             while len(self._ahead) < _AHEAD:
-                self._ahead.append(self._begin_one())
+                self._ahead.add(self._begin_one())
         return prepared
 
     def _begin_one(self) -> Pending[Prepared | None]:
@@ -191,6 +183,11 @@ class LaneSession:
             return parts.preparer.prepare(batch, lease)
 
         return parts.preparing.start(prepare)
+
+    def _serve(self) -> None:
+        self._link.idle(0.0)
+        if self._staged is not None:
+            self._count_settled(self._staged, wait_s=0.0)
 
     @property
     def _batch_rows(self) -> int:
@@ -277,7 +274,9 @@ class LaneSession:
     def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"
         try:
-            resumed = self._parts.claimer.resume(batch, self._lease)
+            resumed = self._ahead.result_of(
+                self._parts.claiming.start(lambda: self._parts.claimer.resume(batch, self._lease))
+            )
         except SourceGone as exc:
             self.stuck = exc
             _log.error(

@@ -42,6 +42,10 @@ class Pending(Protocol[T_co]):
         """Return whether ``result`` would return, or raise, without waiting."""
         ...
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for at most *timeout_s* seconds; return whether it is done."""
+        ...
+
     def result(self) -> T_co:
         """Wait for the work and return its result, or raise what it raised."""
         ...

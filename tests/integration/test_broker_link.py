@@ -411,3 +411,16 @@ def test_tls_with_our_authority_and_a_client_certificate(
     without = TlsFiles(ca_file=tls_material.ca)
     with pytest.raises(TargetUnavailable):
         create_delays(connection(address, tls=without), V2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_link_that_is_served_once_a_second_outlives_a_long_wait(url: str) -> None:
+    """As while a claim of documents takes its time; unserved, the broker would close it."""
+    with opened(link_settings(url)) as served, opened(link_settings(url)) as silent:
+        for _ in range(30):
+            time.sleep(1.0)
+            served.idle(0.0)
+        with pytest.raises(TargetUnavailable):
+            silent.idle(1.0)
+        served.idle(1.0)

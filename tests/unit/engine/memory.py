@@ -190,6 +190,8 @@ class MemoryLink:
         self.frame_max_bytes = 131_072
         self.blocked_reason: str | None = None
         self.staged_queue: MemoryStaging | None = None
+        self.idled = 0
+        self.breaks_when_idle = False
 
     def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
         for outgoing in messages:
@@ -211,6 +213,9 @@ class MemoryLink:
         return self.staged_queue
 
     def idle(self, wait_s: float) -> None:
+        if self.breaks_when_idle:
+            raise TargetUnavailable("cut while idle")
+        self.idled += 1
         self.broker.clock.elapsed += wait_s
 
     def close(self) -> None:
@@ -324,6 +329,9 @@ class _Done(Pending[T]):
     def done(self) -> bool:
         return True
 
+    def wait(self, timeout_s: float) -> bool:
+        return True
+
     def result(self) -> T:
         if self._error is not None:
             raise self._error
@@ -344,3 +352,33 @@ def timeout(number: int, due_in_s: float, destination: str = "Billing") -> Store
 
 RUN = RunId(1)
 STAGED = Mode.STAGED
+
+
+class Slowly(AtOnce):
+    """Does background work on the spot, and lets it look as if it took some seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        self.collected = 0
+        """How many results were asked for."""
+
+    def start(self, work: Callable[[], T]) -> Pending[T]:
+        return _Slow(self, super().start(work))
+
+
+class _Slow(Pending[T]):
+    def __init__(self, background: Slowly, work: Pending[T]) -> None:
+        self._background = background
+        self._work = work
+        self._left_s = background.seconds
+
+    def done(self) -> bool:
+        return self._left_s == 0
+
+    def wait(self, timeout_s: float) -> bool:
+        self._left_s -= 0 if self.done() else 1
+        return self.done()
+
+    def result(self) -> T:
+        self._background.collected += 1
+        return self._work.result()

@@ -34,6 +34,7 @@ from tests.unit.engine.memory import (
     MemoryDestinations,
     MemoryLedger,
     MemoryLink,
+    Slowly,
     timeout,
 )
 
@@ -312,3 +313,38 @@ def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
     world.run_to_the_end(Mode.STAGED)
     assert world.lost() == []
     assert world.doubled() == []
+
+
+def test_the_broker_is_served_while_a_claim_takes_its_time() -> None:
+    """Of documents it takes longer than a broker keeps a silent connection."""
+    world = World()
+    _, _, parts = world.process(Mode.STAGED)
+    slow = replace(parts, preparing=Slowly(30))
+    session, link = world.session(slow, lambda _name: None)
+    for turn in range(1, 4):
+        assert session.turn(may_claim=True)
+        assert link.idled == 29 * turn
+
+
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["claimed", "resumed"])
+def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    """Otherwise two threads would work on the same batch."""
+    world = World()
+    _, _, parts = world.process(Mode.STAGED)
+    slowly = Slowly(30)
+    slow = replace(parts, claiming=slowly, preparing=slowly)
+    session, link = world.session(slow, lambda _name: None)
+    link.breaks_when_idle = True
+    if is_resumed:
+        half = parts.claimer.claim(LEASE, max_rows=BATCH)
+        assert half is not None
+        world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING)
+        monkeypatch.setattr(world.ledger, "resume", lambda _batch, _lease: None)
+    before = slowly.collected
+    with pytest.raises(TargetUnavailable):
+        session.recover() if is_resumed else session.turn(may_claim=True)
+    asked = slowly.collected
+    session.close()
+    assert (asked - before, slowly.collected - asked) == ((0, 1) if is_resumed else (1, 1))

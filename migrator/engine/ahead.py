@@ -1,0 +1,75 @@
+"""What goes on in the background of a lane: begun in order, awaited in order, and always awaited.
+
+While a lane waits for it, the broker is served: a claim of documents can take longer than the
+broker keeps a silent connection (two to three heartbeats of five seconds).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from migrator.domain.timeouts import Lane
+from migrator.ports import Clock, Pending, T
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+_SERVE_EVERY_S: Final = 1.0
+_LONGEST_S: Final = 900.0
+"""What takes longer hangs: the lane gives no more signs of life, and the watchdog ends it."""
+
+
+class Ahead(Generic[T]):
+    """Work under way behind what is in hand."""
+
+    def __init__(self, clock: Clock, serve: Callable[[], None], *, lane: Lane) -> None:
+        """Have nothing under way; *serve* lets the connections do what is due, without waiting."""
+        self._clock = clock
+        self._serve = serve
+        self._lane = lane
+        self._begun: deque[Pending[T]] = deque()
+        self._awaited: Pending[object] | None = None
+
+    def __len__(self) -> int:
+        """Return how many are under way."""
+        return len(self._begun)
+
+    def add(self, work: Pending[T]) -> None:
+        """Have *work* behind all others."""
+        self._begun.append(work)
+
+    def next(self) -> T:
+        """Wait for the first that was begun; see ``result_of``."""
+        return self.result_of(self._begun.popleft())
+
+    def result_of(self, work: Pending[R]) -> R:
+        """Wait for *work*, and serve the broker meanwhile; return its result or raise its error.
+
+        Raises:
+            TargetUnavailable: A connection went away; the work goes on until ``end``.
+        """
+        self._awaited = work
+        ends_s = self._clock.monotonic_s() + _LONGEST_S
+        while not work.wait(_SERVE_EVERY_S) and self._clock.monotonic_s() < ends_s:
+            self._serve()
+        self._awaited = None
+        return work.result()
+
+    def end(self) -> None:
+        """Wait until nothing is under way; what goes wrong is logged."""
+        under_way = [*filter(None, [self._awaited]), *self._begun]
+        self._awaited = None
+        self._begun.clear()
+        for work in under_way:
+            try:
+                work.result()
+            except Exception:
+                _log.warning(
+                    "a claim ahead failed; its batch, if any, is in the ledger",
+                    extra={"action": "claim_ahead_failed", "lane": self._lane},
+                    exc_info=True,
+                )
