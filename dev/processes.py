@@ -34,8 +34,6 @@ class ServerFailedError(RuntimeError):
 # Below the range the kernel takes outgoing connections from (32768 and up): a port must still be
 # free when a killed server comes back to it.
 _PORTS = range(10240, 32000)
-_handed_out: dict[int, socket.socket] = {}
-"""What keeps each port ours, whether or not its server runs, until this process ends."""
 
 
 def free_port() -> int:
@@ -53,7 +51,7 @@ def free_port() -> int:
         except OSError:
             claim.close()
             continue
-        _handed_out[port] = claim
+        claim.detach()  # stays open, so the port stays ours until this process ends
         return port
     raise ServerFailedError("no free port on the loopback interface")
 
