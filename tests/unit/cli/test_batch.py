@@ -55,7 +55,7 @@ def test_a_decision_is_json_on_demand(doubtful: Program) -> None:
     [
         (["7", "--as", "claimed"], 2, "add --yes"),
         (["7", "--as", "lost", "--yes"], 2, "must be handed-over, claimed or written-off"),
-        (["7", "--as", "written-off", "--yes"], 2, "a doubtful one is handed-over or claimed"),
+        (["7", "--as", "written-off", "--yes"], 2, "a doubtful batch is handed-over or claimed"),
         (["8", "--as", "claimed", "--yes"], 4, "not doubtful"),
     ],
 )
