@@ -137,6 +137,10 @@ class RabbitLink:
         """Serve the connections for up to *wait_s* seconds."""
         self._wire.pump.run(_never, wait_s)
 
+    def serve(self) -> None:
+        """Do what is due (heartbeats), without waiting; see ``ports.Link``."""
+        self._wire.pump.serve()
+
     def close(self) -> None:
         """Close both connections; never raises, and takes two seconds at most."""
         self._wire.pump.close()

@@ -132,6 +132,18 @@ class Pump:
     def step(self, wait_s: float) -> None:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
         self._beat()
+        self._handle(wait_s)
+
+    def serve(self) -> None:
+        """Do what is due (heartbeats), without waiting, and give no sign of life.
+
+        Raises as ``check`` does.
+        """
+        self.check()
+        self._handle(0.0)
+        self.check()
+
+    def _handle(self, wait_s: float) -> None:
         if self._is_closed:
             return
         bound = self._loop.call_later(wait_s, _nothing)

@@ -1,7 +1,8 @@
 """What goes on in the background of a lane: begun in order, awaited in order, and always awaited.
 
 While a lane waits for it, the broker is served: a claim of documents can take longer than the
-broker keeps a silent connection (two to three heartbeats of five seconds).
+broker keeps a silent connection (two to three heartbeats of five seconds). That is no sign of
+life: whether the work hangs, the watchdog has to notice.
 """
 
 from __future__ import annotations
@@ -12,23 +13,20 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from migrator.domain.timeouts import Lane
-from migrator.ports import Clock, Pending, T
+from migrator.ports import Pending, T
 
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
 _SERVE_EVERY_S: Final = 1.0
-_LONGEST_S: Final = 900.0
-"""What takes longer hangs: the lane gives no more signs of life, and the watchdog ends it."""
 
 
 class Ahead(Generic[T]):
     """Work under way behind what is in hand."""
 
-    def __init__(self, clock: Clock, serve: Callable[[], None], *, lane: Lane) -> None:
+    def __init__(self, serve: Callable[[], None], *, lane: Lane) -> None:
         """Have nothing under way; *serve* lets the connections do what is due, without waiting."""
-        self._clock = clock
         self._serve = serve
         self._lane = lane
         self._begun: deque[Pending[T]] = deque()
@@ -53,8 +51,7 @@ class Ahead(Generic[T]):
             TargetUnavailable: A connection went away; the work goes on until ``end``.
         """
         self._awaited = work
-        ends_s = self._clock.monotonic_s() + _LONGEST_S
-        while not work.wait(_SERVE_EVERY_S) and self._clock.monotonic_s() < ends_s:
+        while not work.wait(_SERVE_EVERY_S):
             self._serve()
         self._awaited = None
         return work.result()

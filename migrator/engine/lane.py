@@ -97,7 +97,7 @@ class LaneSession:
         self._link = link
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
-        self._ahead: Ahead[Prepared | None] = Ahead(parts.clock, self._serve, lane=lease.lane)
+        self._ahead: Ahead[Prepared | None] = Ahead(self._serve, lane=lease.lane)
         self._most_rows: int | None = None
         self._begun_s: dict[BatchId, float] = {}
         self._traced: dict[BatchId, Sequence[Traced]] = {}
@@ -185,7 +185,7 @@ class LaneSession:
         return parts.preparing.start(prepare)
 
     def _serve(self) -> None:
-        self._link.idle(0.0)
+        self._link.serve()
         if self._staged is not None:
             self._count_settled(self._staged, wait_s=0.0)
 

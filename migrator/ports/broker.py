@@ -85,6 +85,16 @@ class Link(Protocol):
         """
         ...
 
+    def serve(self) -> None:
+        """Do what is due on the connections (heartbeats), without waiting.
+
+        No sign of life: whoever waits for something else than the broker may wait for ever.
+
+        Raises:
+            TargetUnavailable: A connection went away.
+        """
+        ...
+
     def close(self) -> None:
         """Close both connections; never raises. Unacknowledged messages go back to the queue."""
         ...

@@ -420,7 +420,7 @@ def test_a_link_that_is_served_once_a_second_outlives_a_long_wait(url: str) -> N
     with opened(link_settings(url)) as served, opened(link_settings(url)) as silent:
         for _ in range(30):
             time.sleep(1.0)
-            served.idle(0.0)
+            served.serve()
         with pytest.raises(TargetUnavailable):
             silent.idle(1.0)
         served.idle(1.0)

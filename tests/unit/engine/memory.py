@@ -190,8 +190,8 @@ class MemoryLink:
         self.frame_max_bytes = 131_072
         self.blocked_reason: str | None = None
         self.staged_queue: MemoryStaging | None = None
-        self.idled = 0
-        self.breaks_when_idle = False
+        self.served = 0
+        self.breaks_when_served = False
 
     def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
         for outgoing in messages:
@@ -213,10 +213,12 @@ class MemoryLink:
         return self.staged_queue
 
     def idle(self, wait_s: float) -> None:
-        if self.breaks_when_idle:
-            raise TargetUnavailable("cut while idle")
-        self.idled += 1
         self.broker.clock.elapsed += wait_s
+
+    def serve(self) -> None:
+        if self.breaks_when_served:
+            raise TargetUnavailable("cut meanwhile")
+        self.served += 1
 
     def close(self) -> None:
         if self.staged_queue is not None:

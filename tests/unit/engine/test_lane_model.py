@@ -323,7 +323,7 @@ def test_the_broker_is_served_while_a_claim_takes_its_time() -> None:
     session, link = world.session(slow, lambda _name: None)
     for turn in range(1, 4):
         assert session.turn(may_claim=True)
-        assert link.idled == 29 * turn
+        assert link.served == 29 * turn
 
 
 @pytest.mark.parametrize("is_resumed", [False, True], ids=["claimed", "resumed"])
@@ -336,7 +336,7 @@ def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
     slowly = Slowly(30)
     slow = replace(parts, claiming=slowly, preparing=slowly)
     session, link = world.session(slow, lambda _name: None)
-    link.breaks_when_idle = True
+    link.breaks_when_served = True
     if is_resumed:
         half = parts.claimer.claim(LEASE, max_rows=BATCH)
         assert half is not None
