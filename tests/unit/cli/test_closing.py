@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
@@ -17,10 +15,11 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.verification import DocumentVerifications
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
-from tests.contract.site import NOW, Site
+from tests.contract.site import Site
 from tests.support import ravendb
 from tests.support.ravendb import DATABASE, StrictRaven
 from tests.unit.cli.conftest import Program
+from tests.unit.cli.half_done import store_timeout, use
 
 STATE = "SELECT state, attempt FROM migrator_batch"
 
@@ -33,16 +32,7 @@ class _Died(BaseException):
 def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictRaven]:
     """A server with one timeout, of which batch 1 is half claimed: recorded, and not taken."""
     with StrictRaven("4") as server:
-        due = (NOW + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.0000000Z")
-        content = {
-            "Destination": "Billing",
-            "SagaId": "00000000-0000-0000-0000-000000000000",
-            "State": base64.b64encode(b"x").decode(),
-            "Time": due,
-            "OwningTimeoutManager": "Sales",
-            "Headers": {"NServiceBus.MessageId": "m"},
-        }
-        server.store("TimeoutDatas/1-A", content, **{"@collection": "TimeoutDatas"})
+        store_timeout(server, "TimeoutDatas/1-A")
         site = Site(open_engine(program.url))
         store = RavenStore(RavenOptions(server=ServerSettings(url=server.url, database=DATABASE)))
 
@@ -62,10 +52,7 @@ def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictR
         site.leases.surrender(lease)
         store.close()
         site.engine.dispose()
-        monkeypatch.setenv("MIGRATOR_LEDGER__URL", program.url)
-        monkeypatch.setenv("MIGRATOR_STORE__KIND", "ravendb")
-        monkeypatch.setenv("MIGRATOR_STORE__URL", server.url)
-        monkeypatch.setenv("MIGRATOR_STORE__RAVENDB__DATABASE", DATABASE)
+        use(server, program.url, monkeypatch)
         yield server
 
 

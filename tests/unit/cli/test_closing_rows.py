@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
@@ -19,10 +17,11 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.verification import DocumentVerifications
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
-from tests.contract.site import NOW, Site
+from tests.contract.site import Site
 from tests.support import ravendb
 from tests.support.ravendb import DATABASE, StrictRaven
 from tests.unit.cli.conftest import Program
+from tests.unit.cli.half_done import store_timeout, use
 
 ROWS = "SELECT store_id, state, reason, going_back FROM migrator_timeout ORDER BY store_id"
 FIRST, SECOND = "TimeoutDatas/1-A", "TimeoutDatas/2-A"
@@ -36,15 +35,7 @@ def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictR
     """
     with StrictRaven("4") as server:
         for id_ in (FIRST, SECOND):
-            content = {
-                "Destination": "Billing",
-                "SagaId": "00000000-0000-0000-0000-000000000000",
-                "State": base64.b64encode(b"x").decode(),
-                "Time": (NOW + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.0000000Z"),
-                "OwningTimeoutManager": "Sales",
-                "Headers": {"NServiceBus.MessageId": "m"},
-            }
-            server.store(id_, content, **{"@collection": "TimeoutDatas"})
+            store_timeout(server, id_)
         site = Site(open_engine(program.url))
         store = RavenStore(RavenOptions(server=ServerSettings(url=server.url, database=DATABASE)))
         books = DocumentBooks(site.engine, site.tables)
@@ -64,10 +55,7 @@ def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictR
             books.mark_going(connection, [row], RowState.RECALLED)
         store.close()
         site.engine.dispose()
-        monkeypatch.setenv("MIGRATOR_LEDGER__URL", program.url)
-        monkeypatch.setenv("MIGRATOR_STORE__KIND", "ravendb")
-        monkeypatch.setenv("MIGRATOR_STORE__URL", server.url)
-        monkeypatch.setenv("MIGRATOR_STORE__RAVENDB__DATABASE", DATABASE)
+        use(server, program.url, monkeypatch)
         yield server
 
 
