@@ -28,6 +28,8 @@ _METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME = 1, 2, 3
 _BASIC: Final = 60
 _BASIC_PUBLISH: Final = 0x003C0028
 _MANDATORY: Final = b"\x01"
+_PERSISTENT: Final = b"\x02"
+"""The delivery mode of all we send: a transient message is gone when the broker restarts."""
 FRAME_OVERHEAD_BYTES: Final = 8
 _SHORT_STRING_BYTES: Final = 255
 
@@ -91,7 +93,7 @@ def encode_properties(
     if message.content_type is not None:
         flags |= _CONTENT_TYPE
         pieces.append(_key(message.content_type))
-    pieces += (encode_table(headers), b"\x02" if message.is_persistent else b"\x01")
+    pieces += (encode_table(headers), _PERSISTENT)
     if message.correlation_id is not None:
         flags |= _CORRELATION_ID
         pieces.append(short_string(message.correlation_id))
@@ -117,7 +119,7 @@ def encode_bare_properties(*, app_id: str, headers: HeaderTable) -> bytes:
         (
             _FLAGS.pack(_HEADERS | _DELIVERY_MODE | _APP_ID),
             encode_table(headers),
-            b"\x02",
+            _PERSISTENT,
             short_string(app_id),
         )
     )

@@ -146,7 +146,6 @@ def fitting(
         correlation_id=stored.get(h.CORRELATION_ID),
         reply_to=form.reply_to,
         content_type=stored.get(h.CONTENT_TYPE) or h.DEFAULT_CONTENT_TYPE,
-        is_persistent=h.is_persistent(stored),
         body=timeout.body,
     )
     _check_properties(message)

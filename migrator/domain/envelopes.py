@@ -37,7 +37,6 @@ class Envelope:
     type: str | None
     reply_to: str | None
     content_type: str | None
-    is_persistent: bool
     headers: Mapping[str, str | int | None]
     body: bytes = field(repr=False)
     raw_properties: bytes | None = field(default=None, repr=False)

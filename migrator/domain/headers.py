@@ -144,6 +144,6 @@ def reply_to(stored: StoredHeaders) -> str | None:
     )
 
 
-def is_persistent(stored: StoredHeaders) -> bool:
-    """Return False only for a message that was sent as non-durable."""
-    return (stored.get(NON_DURABLE) or "").strip().lower() != "true"
+def is_non_durable(stored: StoredHeaders) -> bool:
+    """Return whether a message was sent as non-durable; what is made of it is durable."""
+    return (stored.get(NON_DURABLE) or "").strip().lower() == "true"

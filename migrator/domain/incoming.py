@@ -78,8 +78,9 @@ def unicode_text(text: str) -> str:
 
 
 def _is_transient(message: IncomingMessage, found: h.StoredHeaders) -> bool:
-    if message.delivery_mode is None:
-        return not h.is_persistent(found)
+    # a retry copy is persistent whatever the original was
+    if message.delivery_mode is None or h.OUR_RETRIES in message.raw_headers:
+        return h.is_non_durable(found)
     return message.delivery_mode == _TRANSIENT
 
 

@@ -188,7 +188,6 @@ def _envelope(
         type=_property(message.type),
         reply_to=_property(message.reply_to),
         content_type=_property(message.content_type),
-        is_persistent=h.is_persistent(headers),
         headers=dict(headers),
         body=message.body,
     )
@@ -216,7 +215,6 @@ def _raw_copy(message: IncomingMessage) -> Envelope:
         type=None,
         reply_to=None,
         content_type=None,
-        is_persistent=True,
         headers={},
         body=message.body,
         raw_properties=message.raw_properties,

@@ -64,7 +64,6 @@ class NativeMessage:
     correlation_id: str | None
     reply_to: str | None
     content_type: str
-    is_persistent: bool
     body: bytes
 
 

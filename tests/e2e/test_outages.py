@@ -14,6 +14,8 @@ import pytest
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
+from migrator.domain.headers import NON_DURABLE
+from migrator.domain.routing import DelaysVersion
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 
@@ -93,6 +95,25 @@ def test_the_broker_is_killed_and_comes_back(
     assert account.lost == ()
     # one batch of ours, and what the broker itself may double on its way down the levels
     assert len(account.duplicated) <= 200
+
+
+def test_non_durable_rows_survive_a_restart_of_the_broker(
+    database: str, private_node: RabbitNode, new_rig: NewRig
+) -> None:
+    """What was sent as non-durable leaves as persistent, as the timeout manager sends it."""
+    rig = new_rig(
+        database_url=database, broker_url=private_node.amqp_url(), delays=DelaysVersion.V1
+    )
+    rig.prepare()
+    rows = [row(headers={NON_DURABLE: "True"}) for _ in range(20)]
+    for mode, of_mode in (("direct", rows[:10]), ("staged", rows[10:])):
+        rig.insert(of_mode)
+        rig.migrate("--mode", mode)
+    private_node.restart()
+    found = {each.timeout_id: each.properties for each in rig.drain_levels()}
+    assert set(found) == {each.id for each in rows}
+    said = {(each.delivery_mode, each.headers[NON_DURABLE]) for each in found.values()}
+    assert said == {(2, "True")}
 
 
 @pytest.mark.slow

@@ -61,7 +61,6 @@ def _envelope(body: bytes, headers: dict[str, str | int | None]) -> Envelope:
         type="Acme.Overdue",
         reply_to="Sales",
         content_type="text/xml",
-        is_persistent=True,
         headers=headers,
         body=body,
     )

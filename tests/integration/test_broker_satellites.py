@@ -62,7 +62,6 @@ def _envelope(body: bytes = b"{}", **changes: Any) -> Envelope:
         "type": None,
         "reply_to": None,
         "content_type": "text/xml",
-        "is_persistent": True,
         "headers": {"NServiceBus.MessageId": "m-1", "Nothing": None, "Number": 7},
         "body": body,
     }

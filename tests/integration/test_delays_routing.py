@@ -87,15 +87,13 @@ def assert_intact(received: Sequence[Received]) -> None:
         assert got.body == sent.body
 
 
-def test_non_persistent_and_empty_messages_pass_through(url: str) -> None:
+def test_a_bare_message_passes_through(url: str) -> None:
     """A message without body or optional properties keeps being just that."""
-    bare = outgoing(
-        1, type=None, correlation_id=None, reply_to=None, is_persistent=False, body=b"", headers={}
-    )
+    bare = outgoing(1, type=None, correlation_id=None, reply_to=None, body=b"", headers={})
     with opened(link_settings(url)) as link:
         link.publish(a_pass(), [bare], Settled())
     (got,) = take(url, "Sales.Orders", 1)
     properties = got.properties
     assert (properties.type, properties.correlation_id, properties.reply_to) == (None, None, None)
-    assert properties.delivery_mode == 1
+    assert properties.delivery_mode == 2
     assert got.body == b""

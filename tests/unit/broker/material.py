@@ -68,7 +68,6 @@ def message(
         "correlation_id": "0b7e",
         "reply_to": "Billing.Invoices",
         "content_type": "application/json",
-        "is_persistent": True,
         "body": body,
     }
     return NativeMessage(**(fields | changes))

@@ -43,7 +43,6 @@ def _by_pika(properties: Any, exchange: str, key: str, body: bytes, frame_max: i
     type_=st.none() | _SHORT,
     correlation_id=st.none() | _SHORT,
     reply_to=st.none() | _SHORT,
-    is_persistent=st.booleans(),
     body=st.binary(max_size=50_000),
     frame_max=st.sampled_from([0, 4096, 8192, 131_072]),
 )
@@ -52,7 +51,6 @@ def test_a_publish_is_what_pika_would_send(
     type_: str | None,
     correlation_id: str | None,
     reply_to: str | None,
-    is_persistent: bool,
     body: bytes,
     frame_max: int,
 ) -> None:
@@ -62,13 +60,12 @@ def test_a_publish_is_what_pika_would_send(
         type=type_,
         correlation_id=correlation_id,
         reply_to=reply_to,
-        is_persistent=is_persistent,
         body=body,
     )
     expected = spec.BasicProperties(
         content_type=native.content_type,
         headers=headers,
-        delivery_mode=2 if is_persistent else 1,
+        delivery_mode=2,
         correlation_id=correlation_id,
         reply_to=reply_to,
         message_id=native.message_id,
@@ -89,21 +86,19 @@ _TEXTS = ("message_id", "correlation_id", "type", "reply_to", "content_type")
 
 def _envelope(**changes: Any) -> Envelope:
     fields: dict[str, Any] = dict.fromkeys(_TEXTS)
-    return Envelope(**(fields | {"is_persistent": True, "headers": {}, "body": b""} | changes))
+    return Envelope(**(fields | {"headers": {}, "body": b""} | changes))
 
 
 @given(
     headers=_TABLE,
     texts=st.fixed_dictionaries({name: st.none() | _SHORT for name in _TEXTS}),
-    is_persistent=st.booleans(),
 )
 def test_an_envelope_is_what_pika_would_send(
-    headers: dict[str, str | int | None], texts: dict[str, str | None], is_persistent: bool
+    headers: dict[str, str | int | None], texts: dict[str, str | None]
 ) -> None:
     """Whatever properties an envelope has or lacks, they equal pika's, and there is no mark."""
-    envelope = _envelope(headers=headers, is_persistent=is_persistent, **texts)
-    mode = 2 if is_persistent else 1
-    expected = spec.BasicProperties(headers=headers, delivery_mode=mode, **texts)
+    envelope = _envelope(headers=headers, **texts)
+    expected = spec.BasicProperties(headers=headers, delivery_mode=2, **texts)
     assert encode_envelope(envelope) == b"".join(expected.encode())
 
 

@@ -103,7 +103,7 @@ def delivered(envelope: Envelope) -> IncomingMessage:
         type=envelope.type,
         reply_to=envelope.reply_to,
         content_type=envelope.content_type,
-        delivery_mode=2 if envelope.is_persistent else 1,
+        delivery_mode=2,
         raw_headers=dict(sorted({**envelope.headers, **marks}.items())),
         body=envelope.body,
         raw_properties=b"\x00\x00",

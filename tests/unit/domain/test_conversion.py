@@ -65,7 +65,6 @@ def test_the_example_of_the_reference_becomes_the_message_of_the_reference() -> 
         correlation_id="0b7e0000-0000-4000-8000-000000000001",
         reply_to="Billing.Invoices",
         content_type="application/json",
-        is_persistent=True,
         body=b'{"InvoiceId":"INV-1001"}',
     )
 

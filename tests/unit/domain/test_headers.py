@@ -226,12 +226,12 @@ def test_the_timeout_managers_own_reply_to_wins(
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("False", True), (None, True), ("", True), ("True", False), (" true ", False), ("1", True)],
+    [("False", False), (None, False), ("", False), ("True", True), (" true ", True), ("1", False)],
 )
-def test_only_an_explicit_true_makes_a_message_transient(value: str | None, expected: bool) -> None:
-    """Anything else is kept safe on disk."""
-    assert h.is_persistent({h.NON_DURABLE: value}) is expected
-    assert h.is_persistent({}) is True
+def test_only_an_explicit_true_says_non_durable(value: str | None, expected: bool) -> None:
+    """Anything else says that it was sent as any other."""
+    assert h.is_non_durable({h.NON_DURABLE: value}) is expected
+    assert h.is_non_durable({}) is False
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,14 @@ def test_the_delivery_mode_is_told_in_a_header(
     assert normalised_headers(incoming(headers, delivery_mode=mode))[h.NON_DURABLE] == expected
 
 
+def test_a_retry_copy_says_what_the_original_was() -> None:
+    """It is persistent itself; its row shall have the id that the original's has."""
+    original = incoming({}, delivery_mode=1)
+    once = delivered(retry_copy(original, retries=1))
+    assert once.delivery_mode == 2
+    assert normalised_headers(once) == normalised_headers(original) == {h.NON_DURABLE: "True"}
+
+
 # ── pathological ────────────────────────────────────────────────────────────────────────────
 
 

@@ -126,7 +126,6 @@ def test_a_retry_copy_keeps_everything_but_the_count() -> None:
         type="t",
         reply_to="r",
         content_type="application/json",
-        is_persistent=False,
         headers={**normalised_headers(message), RETRIES_HEADER: "3"},
         body=message.body,
     )
@@ -190,7 +189,6 @@ def test_a_failed_message_says_what_happened_and_where() -> None:
     }
     assert copy.message_id == HEADERS[h.MESSAGE_ID]
     assert copy.body == incoming().body
-    assert copy.is_persistent
 
 
 @pytest.mark.parametrize("entry", captured(), ids=lambda e: f"{e['core']}-{e['scenario']}")
