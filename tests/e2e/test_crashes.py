@@ -76,7 +76,7 @@ def kill_at_step(rig: Rig, mode: str, name: str) -> None:
     assert set(rig.batch_states()) == {"handed_over"}
 
 
-MANY: Final = pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+MANY: Final = pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
 @pytest.mark.parametrize("mode", ["staged", "direct"])

@@ -19,13 +19,15 @@ from typing import Final
 import pytest
 
 from dev.servers import wait_until
-from tests.e2e.arrivals import Arrival, Receiver, books
+from tests.e2e.arrivals import Arrival, Books, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint, OldMessage, keys
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 
 KILLED: Final = -9
+IN_HAND: Final = 40
+"""Messages, or rows, that the program has in hand at most."""
 SAGA_ID: Final = "NServiceBus.SagaId"
 SHORT_FORM: Final = {"dispatch.confirmed"}
 
@@ -196,18 +198,44 @@ def test_killed_more_often_than_the_queue_forgives(rig: Rig, tmp_path: Path) -> 
     assert len(rig.stored()) == len(sent)
 
 
-@pytest.mark.parametrize(
-    "kills", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
-)
+MANY: Final = pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+
+
+@pytest.mark.parametrize("kills", [3, MANY])
 def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
     """Killed again and again while an endpoint goes on sending and rows get due: lost 0.
 
     What comes twice was on its way at a kill: the first copy came before one or, where the receiver
     was slow to take it, soon afterwards, and the second copy only then.
     """
+    account, arrivals, killed_at = kill_at_random_moments(rig, tmp_path, kills, mode="dispatch")
+    in_flight, slow = timedelta(seconds=10), timedelta(seconds=2)
+    for key in account.duplicated:
+        first, *_, last = (each.at for each in arrivals if each.key == key)
+        assert any(first - slow < kill < min(first + in_flight, last) for kill in killed_at)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_forward_killed_at_random_moments(rig: Rig, tmp_path: Path) -> None:
+    """The same in mode forward: lost 0, and no more comes twice than was in hand at a kill."""
+    kills = 50
+    account, _, _ = kill_at_random_moments(rig, tmp_path, kills, mode="forward")
+    assert len(account.duplicated) <= kills * IN_HAND
+
+
+def kill_at_random_moments(
+    rig: Rig, tmp_path: Path, kills: int, *, mode: str
+) -> tuple[Books, Sequence[Arrival], Sequence[datetime]]:
+    """Kill the program while an endpoint sends, let it come to its end, and account for all.
+
+    Returns the account, what arrived in that order, and when the program was killed (UTC).
+    """
     endpoint = OldEndpoint(rig)
     endpoint.declare("Billing")
-    prepare_dispatcher(rig, tmp_path, dispatch={"batch_size": 40})
+    prepare_dispatcher(
+        rig, tmp_path, mode=mode, dispatch={"batch_size": IN_HAND, "prefetch": IN_HAND}
+    )
     dice = chance(20_260_302 + kills)
 
     def make() -> OldMessage:
@@ -237,9 +265,6 @@ def test_kill_at_random_moments(rig: Rig, tmp_path: Path, kills: int) -> None:
         time.sleep(1)
         rig.stop(process)
     account = books(sent, receiver.arrivals)
-    print(f"{kills} kills: {account}")
+    print(f"{mode}, {kills} kills: {account}")
     assert (account.lost, account.foreign, account.early) == ((), (), ())
-    in_flight, slow = timedelta(seconds=10), timedelta(seconds=2)
-    for key in account.duplicated:
-        first, *_, last = (each.at for each in receiver.arrivals if each.key == key)
-        assert any(first - slow < kill < min(first + in_flight, last) for kill in killed_at)
+    return account, receiver.arrivals, killed_at
