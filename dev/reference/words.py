@@ -81,9 +81,9 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
     ),
     Reason.DESTINATION_UNBOUND: (
-        "The queue is there, but nothing leads to it from the delays and migrator may not, or "
-        "shall not, bind it.",
-        "Start that endpoint once, grant the right (`migrator broker grants`), or set "
+        "The queue is there, but nothing leads to it from the delays and migrator shall not bind "
+        "it, or its exchange does not lead to it. A right that migrator misses is no reason.",
+        "Start that endpoint once, or set "
         "`broker.all_endpoints_support_delayed_delivery = false`; then retry.",
     ),
     Reason.DESTINATION_NAME_TOO_LONG: (
@@ -176,8 +176,9 @@ CHECKS: Final[Mapping[str, str]] = {
     "broker-alarms": "Free memory or disk on that node; migrator waits meanwhile.",
     "broker-reachable": "Check `broker.url`, network, user, password, virtual host and "
     "permissions.",
-    "broker-rights": "Let `migrator broker grants` print what the user needs, or use "
-    "`--mode direct` and `dispatch.retry_delays = []`.",
+    "broker-rights": "Let `migrator broker grants` print what the user needs. To make no queues, "
+    "use `--mode direct` and `dispatch.retry_delays = []`; to bind nothing, set "
+    "`broker.all_endpoints_support_delayed_delivery = true`.",
     "broker-version": "Upgrade the broker, enable the feature flag, or use "
     "`--delays v1 --mode direct`.",
     "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",

@@ -117,7 +117,7 @@ class AdminSession:
 
     def queue(self, name: str) -> QueueFacts | None:
         """Return what is known about a queue, or None when it does not exist; creates nothing."""
-        if not _can_exist(name):
+        if not can_exist(name):
             return None
         try:
             return _facts(self._do(lambda channel: channel.queue_declare(name, passive=True)))
@@ -126,7 +126,7 @@ class AdminSession:
 
     def has_exchange(self, name: str) -> bool:
         """Return whether an exchange exists; creates nothing."""
-        if not _can_exist(name):
+        if not can_exist(name):
             return False
         try:
             self._do(lambda channel: channel.exchange_declare(name, passive=True))
@@ -143,7 +143,7 @@ class AdminSession:
             raise closing_error(exc, self._settings.address) from exc
 
 
-def _can_exist(name: str) -> bool:
+def can_exist(name: str) -> bool:
     """Return whether the broker could hold something of that name; strangers choose some of them.
 
     It drops line ends from a name it is asked about, and answers without them; pika waits for an

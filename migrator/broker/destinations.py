@@ -2,7 +2,8 @@
 
 With v2, messages for a name that nobody is bound to freeze a level for every endpoint (reference
 ``native-delays.md`` section 5.3), so each destination is bound, or refused, before its first
-message is sent. Binding twice changes nothing; answers are remembered for a while.
+message is sent. Binding twice changes nothing; answers are remembered for a while. A right that
+we miss is an error of ours, and never said of a destination.
 """
 
 from __future__ import annotations
@@ -153,8 +154,11 @@ class RabbitDestinations:
         bind = admin.bind_queue if to_queue else admin.bind_exchange
         try:
             bind(binding.source, binding.target, binding.key)
-        except AccessRefused as exc:
-            return unbound(name, f"it may not be bound to the delays: {exc}")
+        except AccessRefused as exc:  # a right that we miss is no fault of the rows
+            raise AccessRefused(
+                f"destination {name!r} may not be bound to the delays: {exc}; its timeouts wait: "
+                "grant what `migrator broker grants` prints"
+            ) from exc
         except EntityAbsent:
             return unknown(name)  # deleted since we looked
         return None

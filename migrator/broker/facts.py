@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from migrator.broker.admin import QueueFacts
 from migrator.broker.connection import ConnectionSettings, EntityLocked
 from migrator.broker.levels import level_queues, read_ladder
-from migrator.broker.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
+from migrator.broker.server import (
+    STREAMS_ALWAYS_SINCE,
+    find_forbidden,
+    find_queues,
+    find_unbindable,
+    server_facts,
+)
 from migrator.broker.topology import inspect_delays
 from migrator.broker.ways import find_ways
 from migrator.domain.delays import BITS
@@ -86,6 +92,12 @@ class RabbitFacts:
     def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
         """Return names we may not declare; see ``ports.BrokerFacts``."""
         return find_forbidden(self._settings, names)
+
+    def not_bindable(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, str]:
+        """Return names we may not bind to the delays; see ``ports.BrokerFacts``."""
+        return find_unbindable(self._settings, version, names)
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Compare the delays with what they must be; see ``ports.BrokerFacts``."""

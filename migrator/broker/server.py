@@ -6,10 +6,12 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from migrator.broker.admin import AdminSession, QueueFacts, admin_session
-from migrator.broker.connection import ConnectionSettings
+from migrator.broker.admin import AdminSession, QueueFacts, admin_session, can_exist
+from migrator.broker.connection import ConnectionSettings, EntityLocked
 from migrator.broker.names import PREFIX
 from migrator.domain.levels import ServerFacts
+from migrator.domain.routing import DelaysVersion, delivery_binding_key, delivery_exchange
+from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetError, TargetUnavailable
 
 STREAMS_ALWAYS_SINCE: Final = (3, 12)
@@ -51,6 +53,28 @@ def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapp
             except AccessRefused as exc:
                 forbidden[name] = str(exc)
     return forbidden
+
+
+def find_unbindable(
+    settings: ConnectionSettings, version: DelaysVersion, names: Collection[QueueName]
+) -> Mapping[QueueName, str]:
+    """Return those of *names* that may not be bound to the delays, with the broker's words.
+
+    Binds nothing: it removes a binding that nobody has, which is no error and needs the same
+    rights. A queue and an exchange of one name need the same, too.
+    """
+    refused = {}
+    delivery = delivery_exchange(version)
+    with admin_session(settings, purpose="look") as admin:
+        for name in filter(can_exist, names):
+            key = f"{delivery_binding_key(name)}.probe-{secrets.token_hex(6)}"
+            try:
+                admin.unbind_queue(delivery, name, key)
+            except AccessRefused as exc:
+                refused[name] = str(exc)
+            except EntityLocked:  # exclusive to somebody: the rights were looked at before
+                continue
+    return refused
 
 
 def has_stream_queues(settings: ConnectionSettings) -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Protocol
 
 from migrator.daemon.gate import Gate
@@ -169,6 +170,7 @@ class LaneThread(WorkerThread):
             except (HandOverDoubtful, LeaseLost, LedgerAdopted, Interrupted):
                 raise
             except MigratorError as exc:
+                held.doing = partial(str, f"trouble: {exc}")
                 if not self._may_go_on(exc):
                     return True
                 held.check()

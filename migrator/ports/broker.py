@@ -175,5 +175,6 @@ class Destinations(Protocol):
 
         Raises:
             TargetUnavailable: The broker cannot be asked now.
+            AccessRefused: We may not bind one of them, which says nothing about its rows.
         """
         ...

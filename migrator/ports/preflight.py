@@ -109,6 +109,15 @@ class BrokerFacts(Protocol):
         """
         ...
 
+    def not_bindable(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, str]:
+        """Return those of *names* that we may not bind to the delays, with the broker's words.
+
+        Binds nothing, and asks nothing about whether they exist. May be empty.
+        """
+        ...
+
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Compare the native delays of *version* with what they must be."""
         ...

@@ -13,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from dev.postgres import PostgresServer
+from dev.processes import wait_until
 from migrator.cli.check import exit_code
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import level_name
@@ -174,6 +175,37 @@ def test_a_broker_user_without_configure(rig: Rig, vhost: Any) -> None:
     assert [e for e in _exchanges(vhost) if e.startswith("migrator.entry.")]
     account = rig.account(rows, "Billing")
     assert (account.found, account.lost, account.duplicated) == (40, (), ())
+
+
+def test_a_broker_user_without_the_right_to_bind(rig: Rig, vhost: Any) -> None:
+    """Refused at the start; found out later, it is trouble of the lane. Never of the rows."""
+    rig.prepare("Billing", "Shipping")
+    user = f"limited-{secrets.token_hex(4)}"
+    vhost.node.add_user(user, PASSWORD)
+    ours = {"configure": "^migrator", "write": "^(migrator|nsb)", "read": "^(migrator|nsb)"}
+    vhost.node.set_permissions(vhost.name, user, **ours)
+    rows = [row() for _ in range(10)]
+    rig.insert(rows)
+    stored = rig.stored()
+    url = with_user(rig.broker_url, user)
+    refused = rig.finish(run_once(rig, MIGRATOR_BROKER__URL=url))
+    complains(refused, REFUSED, "queue 'Billing'", "set_permissions", "migrator broker grants")
+    assert rig.stored() == stored
+
+    ours["write"] = "^(migrator|nsb|Billing)"
+    vhost.node.set_permissions(vhost.name, user, **ours)
+    daemon = rig.start("run", "--endpoint", "Sales", MIGRATOR_BROKER__URL=url)
+    wait_until(lambda: not rig.stored_ids(), what="Billing's rows are taken")
+    rows += [row(destination="Shipping") for _ in range(10)]
+    rig.insert(rows[10:])
+    wait_until(lambda: "'Shipping'" in rig.must("status"), what="status names the destination")
+    assert rig.quarantined() == {}
+    ours["write"] = ".*"
+    vhost.node.set_permissions(vhost.name, user, **ours)
+    wait_until(lambda: rig.batch_states().keys() == {"handed_over"}, what="all go on")
+    assert '"lane_trouble"' in rig.stop(daemon)
+    assert rig.quarantined() == {}
+    assert len(rig.drain_levels()) == 20
 
 
 def _exchanges(vhost: Any) -> list[str]:

@@ -13,11 +13,12 @@ from migrator.broker.connection import EntityAbsent, TlsFiles
 from migrator.broker.destinations import DestinationRules, RabbitDestinations
 from migrator.broker.grants import least_grants
 from migrator.broker.management import ManagementApi, management_settings
+from migrator.broker.server import find_unbindable
 from migrator.broker.topology import create_delays
 from migrator.domain.conversion import Reason
 from migrator.domain.routing import BindingSpec, Topology
 from migrator.domain.timeouts import QueueName
-from migrator.errors import TargetUnavailable
+from migrator.errors import AccessRefused, TargetUnavailable
 from migrator.ports import Settled
 from tests.conftest import Vhost
 from tests.unit.broker.material import (
@@ -169,15 +170,24 @@ def test_a_silent_management_api_holds_up_only_who_does_not_bind(url: str) -> No
     assert not _reasons(_destinations(url, find_bindings=silent), "Billing")
 
 
-def test_a_refused_binding_is_a_reason_not_an_error(vhost: Vhost, url: str) -> None:
-    """A destination that we may not bind is refused; others go on."""
+def test_a_right_that_we_miss_is_no_fault_of_the_destination(vhost: Vhost, url: str) -> None:
+    """Looking beforehand tells it, binding and removing nothing; binding ends with an error."""
     with plain_channel(url) as channel:
         channel.queue_declare("Sales", durable=True)
         channel.queue_declare("Secret", durable=True)
     vhost.node.add_user("binder", "pw")
     vhost.node.set_permissions(vhost.name, "binder", configure="^$", write="^Sales$", read="^nsb")
     limited = vhost.node.amqp_url(vhost.name, user="binder", password="pw")
-    assert _reasons(_destinations(limited), "Secret", "Sales") == {"Secret": UNBOUND}
+    names = [QueueName(name) for name in ("Secret", "Sales", "nowhere", "x" * 300)]
+    refused = find_unbindable(connection(limited), V2, names)
+    assert refused.keys() == {"Secret", "nowhere"}
+    assert "queue 'Secret'" in refused[QueueName("Secret")]
+    assert not _bindings(vhost)
+    assert not _reasons(_destinations(limited), "Sales")
+    assert not find_unbindable(connection(limited), V2, [QueueName("Sales")])
+    assert _bindings(vhost) == {("queue", "Sales", "#.Sales")}
+    with pytest.raises(AccessRefused, match=r"'Secret'.*migrator broker grants"):
+        _reasons(_destinations(limited), "Secret", "Sales")
 
 
 def test_an_exclusive_queue_is_refused(url: str) -> None:

@@ -47,6 +47,8 @@ CHECKS: Final[Mapping[str, Check]] = {
         mode=_mode(c),
         own_queues=c.choices.own_queues,
         retry_queues=c.choices.retry_queues,
+        version=c.choices.version,
+        bound=_bound_by_us(c),
     ),
     broker_version.NAME: lambda c: broker_version.check(
         c.broker,
@@ -203,6 +205,12 @@ def _version(context: Context) -> DelaysVersion | None:
 def _mode(context: Context) -> Mode | None:
     """Return how batches are handed over; None: no row is to be moved."""
     return context.choices.mode if context.needs_delays else None
+
+
+def _bound_by_us(context: Context) -> Collection[QueueName]:
+    """Return the destinations that a run binds to the delays, as far as rows were looked at."""
+    previews = context.previews_of(*MOVING)
+    return destinations.destination_rows(previews or ()) if context.choices.may_bind else ()
 
 
 def _if_delayed(

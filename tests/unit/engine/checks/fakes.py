@@ -76,6 +76,7 @@ class FakeBroker:
     )
     probes: dict[str, QueueProbe] = field(default_factory=dict)
     forbidden: Mapping[str, str] = field(default_factory=dict)
+    unbindable: Mapping[QueueName, str] = field(default_factory=dict)
     entities: DelayEntities = COMPLETE
     rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
     bound: frozenset[QueueName] | NotChecked = frozenset()
@@ -112,6 +113,13 @@ class FakeBroker:
         """Return those of *names* that are set."""
         self._answer()
         return {name: self.forbidden[name] for name in names if name in self.forbidden}
+
+    def not_bindable(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, str]:
+        """Return those of *names* that are set."""
+        self._answer()
+        return {name: self.unbindable[name] for name in names if name in self.unbindable}
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
         """Return the entities set."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from migrator.domain.findings import Level
+from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
+from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.broker_rights import check
 from tests.unit.engine.checks.fakes import RETRY, FakeBroker, levels
 
@@ -36,3 +38,24 @@ def test_retries_are_refused_where_their_queues_may_not_be_made() -> None:
     both = check(broker, mode=Mode.STAGED, own_queues=["q"], retry_queues=[RETRY])
     assert levels(list(both)) == [Level.OK, Level.REFUSED]
     assert levels(list(check(broker, mode=None, own_queues=["q"]))) == [Level.OK]
+
+
+def test_destinations_that_may_not_be_bound_are_refused_in_one_finding() -> None:
+    """With the right that is missing; only a hand-over binds, and only what it is told to."""
+    names = [QueueName(f"Q{n}") for n in range(5)]
+    broker = FakeBroker(unbindable=dict.fromkeys(names, "no"))
+    usual, found = check(
+        broker,
+        mode=Mode.STAGED,
+        own_queues=["q"],
+        version=DelaysVersion.V1,
+        bound=[*names, QueueName("Fine")],
+    )
+    assert (usual.level, found.level, found.subject) == (Level.OK, Level.REFUSED, "broker user")
+    assert found.text == "may not bind 5 of 6 destinations: Q0: no; Q1: no; Q2: no; and 2 more"
+    assert "`read` on nsb.delay-delivery" in found.remedy
+    assert "set_permissions" in found.remedy
+    assert levels(list(check(broker, mode=Mode.DIRECT, own_queues=()))) == [Level.OK]
+    fine = check(broker, mode=Mode.DIRECT, own_queues=(), bound=[QueueName("Fine")])
+    assert levels(list(fine)) == [Level.OK, Level.OK]
+    assert levels(list(check(broker, mode=None, own_queues=(), bound=names))) == [Level.OK]
