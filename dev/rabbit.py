@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from dev import erlang
 from dev.api import ask
@@ -189,6 +189,25 @@ class RabbitNode(PrivateServer):
         cookie = self._remembered(".erlang.cookie", "")
         return erlang.evaluate(
             expression, node=self.name, cookie=cookie, environment=self._environment()
+        )
+
+    def lose_sight_of_consumers(self, url: str, queue: str) -> None:
+        """Have a quorum queue do what it does when a short split hides its consumers' nodes.
+
+        Its log is told that their channels cannot be seen, and then that their node is back: it
+        takes back what they hold, and delivers all of it again on the same channels.
+        """
+        vhost = unquote(urlsplit(url).path[1:])
+        self.evaluate(
+            f"""
+            {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)),
+            Leader = amqqueue:get_pid(Q),
+            Seen = fun rabbit_fifo:query_consumers/1,
+            {{ok, {{_, Consumers}}, _}} = ra:local_query(Leader, Seen),
+            [ra:process_command(Leader, {{down, Channel, noconnection}})
+                || {{_, Channel}} <- maps:keys(Consumers)],
+            ra:process_command(Leader, {{nodeup, node()}}).
+            """
         )
 
     def delete_user(self, name: str) -> None:

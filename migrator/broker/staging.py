@@ -8,6 +8,9 @@ Rules (design section 5.2; each was measured or cost a message somewhere):
   memory alarm the broker stops reading connections that publish;
 * before it, everything unacknowledged up to its tag must be exactly the pass: ``multiple`` would
   take along anything else;
+* a quorum queue that loses sight of our node for a moment (a short split of the cluster) takes back
+  what we hold and delivers it again, flagged, on the same channel: the tags held are void, so the
+  link is given up, and the next one finds out what became of each commit;
 * what is not ours, or what cannot be told apart, is doubtful and stays where it is.
 """
 
@@ -137,6 +140,7 @@ class RabbitStaging:
         self._publisher = publisher
         self._queues = queues
         self._held: dict[Pass, _HeldPass] = {}
+        self._published: set[Pass] = set()
         self._receipts: dict[Pass, list[int]] = {}
         self._foreign: str | None = None
         self._channel = wire.channel()
@@ -148,6 +152,7 @@ class RabbitStaging:
     def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
         """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
         settled = Settled()
+        self._published.add(batch_pass)
         sent = _Counted(self._parcels(batch_pass, messages))
         self._publisher.publish(batch_pass, sent, settled)
         if settled.returned or len(settled.confirmed) != sent.count:
@@ -176,6 +181,7 @@ class RabbitStaging:
 
     def discard(self, batch_pass: Pass) -> None:
         """Acknowledge away, one by one, everything held of an abandoned pass."""
+        self._published.discard(batch_pass)
         found = self._held.pop(batch_pass, None)
         if found is not None:
             for tag in found.all_tags():
@@ -192,6 +198,7 @@ class RabbitStaging:
 
     def settle_receipt(self, batch_pass: Pass) -> None:
         """Acknowledge a receipt; unknown ones are ignored."""
+        self._published.discard(batch_pass)
         for tag in self._receipts.pop(batch_pass, ()):
             self._wire.tell(self._receipts_channel.basic_ack, tag)
 
@@ -282,7 +289,14 @@ class RabbitStaging:
             is_new, found.receipt_tag = found.receipt_tag is None, tag
         else:
             is_new = found.tags.setdefault(mark.row_index, tag) == tag
-        if not is_new:
+        if method.redelivered and (not is_new or mark.batch_pass in self._published):
+            self._wire.pump.fail(
+                TargetUnavailable(
+                    f"{self._queues.staging} delivers again what we held (its leader lost sight of "
+                    "our node); what became of it is looked up over a new connection"
+                )
+            )
+        elif not is_new:
             self._doubt(f"{self._queues.staging} holds {properties.app_id!r} twice")
 
     def _on_receipt(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:

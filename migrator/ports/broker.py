@@ -120,7 +120,8 @@ class Staging(Protocol):
         """Return what is held now, by pass.
 
         Raises:
-            HandOverDoubtful: A message is not of this ledger or carries no mark.
+            HandOverDoubtful: A message is not of this ledger, carries no mark, or is there twice
+                though the broker delivered none again.
         """
         ...
 
@@ -132,7 +133,9 @@ class Staging(Protocol):
         """Serve the connections until *is_enough* or the timeout; return what it last said.
 
         Raises:
-            TargetUnavailable: A connection went away; nothing is held any more.
+            TargetUnavailable: A connection went away, or the broker delivered again, marked so,
+                what this link had published or held: it took back what was held, and whether a
+                nack reached it first is for the next link to find out. Nothing is held any more.
         """
         ...
 

@@ -154,6 +154,12 @@ class Rig:
             found = connection.execute("SELECT state, count(*) FROM migrator.batch GROUP BY state")
             return Counter({str(state): int(n) for state, n in found})
 
+    def ledger_id(self) -> str:
+        """Return the id that names the ledger's queues."""
+        with self.sql() as connection:
+            ((found,),) = connection.execute("SELECT id FROM migrator.ledger").fetchall()
+            return str(found)
+
     def has_lane(self) -> bool:
         """Return whether a lane was ever taken: the first daemon has begun then."""
         with self.sql() as connection:

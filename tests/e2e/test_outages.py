@@ -14,8 +14,10 @@ import pytest
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
+from migrator.broker.names import staging_name
 from migrator.domain.headers import NON_DURABLE
 from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import Lane
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 
@@ -114,6 +116,30 @@ def test_non_durable_rows_survive_a_restart_of_the_broker(
     assert set(found) == {each.id for each in rows}
     said = {(each.delivery_mode, each.headers[NON_DURABLE]) for each in found.values()}
     assert said == {(2, "True")}
+
+
+def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vhost: Any) -> None:
+    """Its leader loses sight of us six times, as in short splits of a cluster: it just goes on."""
+    rig.prepare()
+    rows = [row() for _ in range(1200)]
+    rig.insert(rows)
+    process = rig.start(
+        *("run", "--endpoint", "Sales"),
+        MIGRATOR_HANDOVER__BATCH_SIZE="100",
+        MIGRATOR_HANDOVER__RATE_LIMIT="800",
+    )
+    wait_until(partial(_handed_over, rig, 1), what="handing over")
+    queue = staging_name(rig.delays, rig.ledger_id(), Lane(0))
+    dice = chance(5)
+    for _ in range(6):
+        time.sleep(dice.uniform(0.1, 0.5))
+        vhost.node.lose_sight_of_consumers(rig.broker_url, queue)
+    wait_until(lambda: not rig.stored_ids(), what="the end of claiming")
+    said = rig.stop(process)
+    print(f"noticed {said.count('delivers again what we held')} of 6 times")
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
+    assert set(rig.batch_states()) == DONE
 
 
 @pytest.mark.slow

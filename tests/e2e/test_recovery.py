@@ -145,9 +145,7 @@ def test_a_stray_message_stops_its_lane_and_no_other(rig: Rig) -> None:
     rig.prepare()
     rig.insert([row() for _ in range(100)])
     rig.migrate()
-    with rig.sql() as connection:
-        ((ledger_id,),) = connection.execute("SELECT id FROM migrator.ledger").fetchall()
-    queue = staging_name(DelaysVersion.V2, ledger_id, Lane(0))
+    queue = staging_name(DelaysVersion.V2, rig.ledger_id(), Lane(0))
     with rig.amqp() as amqp:
         amqp.channel().basic_publish("", queue, b"", pika.BasicProperties(app_id="somebody"))
     rows = [row() for _ in range(2000)]

@@ -253,6 +253,50 @@ def test_the_same_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -
     assert staging.wait(is_doubtful, 30)
 
 
+@pytest.mark.parametrize("when", ["held", "nacked", "left by an earlier link"])
+def test_a_pass_given_out_again_on_our_channel_ends_the_link(
+    url: str, rabbit_node: RabbitNode, lane: int, when: str
+) -> None:
+    """A queue that lost sight of us for a moment gives all out again: nothing is doubtful."""
+    rows = frozenset(range(100))
+    with opened(link_settings(url), lane=lane) as link:
+        _stage(link.staging(), a_pass(), _messages(100))
+        if when != "left by an earlier link":
+            rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
+            if when == "nacked":
+                link.staging().commit(a_pass(), rows)  # names what the queue took back already
+            with pytest.raises(TargetUnavailable, match="delivers again what we held"):
+                link.idle(30)
+    if when == "left by an earlier link":
+        with opened(link_settings(url), lane=lane) as link:
+            staging = link.staging()
+            assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 30)
+            rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
+            with pytest.raises(TargetUnavailable, match="delivers again what we held"):
+                link.idle(30)
+    with opened(link_settings(url), lane=lane) as link:
+        staging = link.staging()
+        assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 30)
+        assert not staging.receipts()
+        staging.commit(a_pass(), rows)
+        assert staging.wait(lambda: a_pass() in staging.receipts(), 30)
+
+
+def test_what_was_discarded_may_be_given_out_again(
+    url: str, rabbit_node: RabbitNode, link: RabbitLink, lane: int
+) -> None:
+    """Acknowledgements lost in a split bring back waste; it is thrown away once more."""
+    staging = link.staging()
+    _stage(staging, a_pass(), _messages(5))
+    rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
+    staging.discard(a_pass())
+    assert staging.wait(lambda: _is_whole(staging, a_pass(), 5), 30)
+    staging.discard(a_pass())
+    rows = _stage(staging, a_pass(attempt=2), _messages(5))
+    staging.commit(a_pass(attempt=2), rows)
+    assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 30)
+
+
 def test_a_wire_cut_before_the_commit_brings_everything_back(
     fresh_url: str, proxy: PlaceProxy
 ) -> None:

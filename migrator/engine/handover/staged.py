@@ -197,7 +197,7 @@ class StagedHandOver:
                 f"ledger knows {batch.attempt}: was the database restored or cloned? "
                 "nothing was moved"
             )
-        if batch.state is BatchState.DOUBTFUL and self._is_all_back(batch):
+        if batch.state in _UNRESOLVED and self._is_all_back(batch):
             batch = self._batches.advance(batch, Event.ALL_REDELIVERED, self._lease)
         if other.attempt < batch.attempt:
             self._staging.discard(other)

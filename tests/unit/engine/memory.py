@@ -169,6 +169,8 @@ class MemoryBroker:
         self.earliest: dict[str, datetime] = {}
         self.failure_rate = 0.0
         self.seconds_per_pass = 0.0
+        self.split_rate = 0.0
+        """How often the queue takes back what is held and delivers it again."""
 
     def arrive(self, outgoing: Outgoing) -> None:
         """A message is in the levels: note when it will be over, at the earliest."""
@@ -179,6 +181,9 @@ class MemoryBroker:
 
     def cut(self) -> bool:
         return self.chance.random() < self.failure_rate
+
+    def split(self) -> bool:
+        return self.chance.random() < self.split_rate
 
 
 class MemoryLink:
@@ -231,6 +236,8 @@ class MemoryStaging:
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
         self.unacked: list[Message] = []
+        self.is_void = False
+        """What is held has been delivered again, so whatever is said of it has no effect."""
         self.outgoing: dict[tuple[Pass, int], Outgoing] = getattr(broker, "outgoing", {})
         broker.outgoing = self.outgoing  # type: ignore[attr-defined]
 
@@ -264,6 +271,8 @@ class MemoryStaging:
         while True:
             if self.broker.cut():
                 raise TargetUnavailable("cut while waiting")
+            if self.is_void or (self.unacked and self.broker.split()):
+                raise TargetUnavailable("delivered again")
             if is_enough():
                 return True
             if self.broker.staging:
@@ -285,7 +294,9 @@ class MemoryStaging:
             if self.broker.chance.random() < 0.5:
                 self._dead_letter(batch_pass)
             raise TargetUnavailable("cut around the nack")
-        self._dead_letter(batch_pass)
+        self.is_void = self.broker.split()
+        if not self.is_void:
+            self._dead_letter(batch_pass)
 
     def _dead_letter(self, batch_pass: Pass) -> None:
         for _, index, _ in self.unacked:

@@ -231,6 +231,7 @@ def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
     seed=st.integers(0, 2**32),
     mode=st.sampled_from(Mode),
     rate=st.floats(0.0, 0.05),
+    splits=st.floats(0.0, 0.2),
     kills=st.lists(
         st.tuples(
             st.sampled_from([n for names in FAULTS.values() for n in names]), st.integers(1, 4)
@@ -239,12 +240,12 @@ def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
     ),
 )
 @settings(max_examples=300, deadline=None)
-def test_kills_and_cuts_in_any_order_lose_nothing(
-    seed: int, mode: Mode, rate: float, kills: list[tuple[str, int]]
+def test_kills_cuts_and_splits_in_any_order_lose_nothing(
+    seed: int, mode: Mode, rate: float, splits: float, kills: list[tuple[str, int]]
 ) -> None:
     """Whatever dies when: lost is 0, and staged doubles nothing that was still to come."""
     world = World(seed=seed)
-    world.broker.failure_rate = rate
+    world.broker.failure_rate, world.broker.split_rate = rate, splits
     for name, hit in kills:
         session, _, _ = world.process(mode, kill_at(name, hit))
         with contextlib.suppress(Killed, TargetUnavailable):
@@ -313,6 +314,38 @@ def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
     world.run_to_the_end(Mode.STAGED)
     assert world.lost() == []
     assert world.doubled() == []
+
+
+def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
+    """Its return is proof enough while another one's receipt is still awaited."""
+    world = World(rows=2 * BATCH)
+    _, _, parts = world.process(Mode.STAGED)
+    for _ in range(2):
+        assert parts.claimer.claim(LEASE, max_rows=BATCH)
+    for batch in world.ledger.batches.values():
+        world.ledger.batches[batch.id] = replace(batch, state=BatchState.COMMITTING, attempt=1)
+    awaited, back = world.ledger.batches.values()
+    world.broker.staging = [(back.current_pass, row, "") for row in (*range(BATCH), None)]
+    seen: list[BatchState] = []
+
+    def guard() -> None:
+        seen.append(world.ledger.batches[back.id].state)
+        if world.clock.elapsed > 5:
+            world.broker.receipts.append(awaited.current_pass)
+
+    staged = StagedHandOver(
+        batches=world.ledger,
+        clock=world.clock,
+        version=DelaysVersion.V2,
+        staging=MemoryLink(world.broker).staging(),
+        lease=LEASE,
+        receipt_deadline_s=60.0,
+        fault=lambda _name: None,
+        guard=guard,
+    )
+    assert staged.resolve(awaited, frozenset(range(BATCH))).state is BatchState.HANDED_OVER
+    assert seen[0] is BatchState.CLAIMED
+    assert world.broker.delivered == {}
 
 
 def test_the_broker_is_served_while_a_claim_takes_its_time() -> None:
