@@ -80,7 +80,7 @@ def surveyed(
                 app.store,
                 endpoint,
                 selection=app.selection if modes[endpoint.name] in MOVING else all_rows,
-                rules=app.rules,
+                rules=app.rules_of(endpoint.name),
                 now=now,
                 progress=lambda rows, name=endpoint.name: advance(name, rows),  # type: ignore[misc]  # mypy cannot type a lambda's default
                 max_rows=max_rows,

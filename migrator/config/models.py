@@ -165,6 +165,10 @@ class Settings(BaseSettings):
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
 
+    def endpoint(self, name: str) -> Endpoint:
+        """Return what is set for the endpoint called *name*, or the defaults."""
+        return next((e for e in self.endpoints if e.name == name), Endpoint(name=name))
+
     @field_validator("endpoints")
     @classmethod
     def _are_distinct(cls, value: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

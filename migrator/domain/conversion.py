@@ -25,6 +25,8 @@ _OUR_PROPERTIES_BYTES: Final = 256
 _INT32_MAX: Final = 2**31 - 1
 _ROUNDING: Final = timedelta(seconds=1)
 """Stores round the due column by up to this; a larger difference means it was edited."""
+_LAST_WITH_OWN_REPLY_TO: Final = 5
+"""The timeout manager of version 5 gives its own queue where nobody said where to reply."""
 
 
 class Reason(StrEnum):
@@ -68,6 +70,8 @@ class Rules:
     """What a frame must leave for the marks of the hops still to come."""
     destination_map: Mapping[str, str] = field(default_factory=dict)
     """Old queue name to new one (``--map old=new``)."""
+    own_queue: QueueName | None = None
+    """The sending endpoint's queue: where replies to version 5 go that name no address."""
 
 
 class Unfit(Exception):
@@ -86,7 +90,6 @@ class Form:
 
     message_id: str
     due_at: datetime
-    reply_to: str | None
     added: Mapping[str, str | int | None]
     """Headers that are added or replaced."""
     longest_name_bytes: int = MAX_QUEUE_NAME_BYTES
@@ -107,7 +110,6 @@ def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMes
         form = Form(
             message_id=h.message_id(stored) or timeout.id,
             due_at=due_at,
-            reply_to=h.reply_to(stored),
             added={h.RELATED_TO_TIMEOUT_ID: timeout.id} | delay_headers(due_at, stored, now),
         )
         return fitting(timeout, stored, form, rules)
@@ -144,13 +146,20 @@ def fitting(
         headers={**h.kept_headers(stored), **form.added},
         type=h.message_type(stored),
         correlation_id=stored.get(h.CORRELATION_ID),
-        reply_to=form.reply_to,
+        reply_to=h.reply_to(stored) or default_reply_to(stored, rules.own_queue),
         content_type=stored.get(h.CONTENT_TYPE) or h.DEFAULT_CONTENT_TYPE,
         body=timeout.body,
     )
     _check_properties(message)
     _check_sizes(message, rules)
     return message
+
+
+def default_reply_to(stored: h.StoredHeaders, own_queue: QueueName | None) -> QueueName | None:
+    """Return where replies go that name no address, as the timeout manager of version 5 has it."""
+    major, _, _ = (stored.get(h.VERSION) or "").partition(".")
+    is_old = major.isascii() and major.isdigit() and len(major) == 1
+    return own_queue if is_old and int(major) <= _LAST_WITH_OWN_REPLY_TO else None
 
 
 def destination_of(

@@ -25,18 +25,14 @@ from migrator.domain.conversion import (
     refined_due,
 )
 from migrator.domain.satellites import DelayedMessage
-from migrator.domain.timeouts import NativeMessage, QueueName, StoredTimeout
+from migrator.domain.timeouts import NativeMessage, StoredTimeout
 from migrator.domain.wiretime import build_wire_time
 
 UNDELAYED_RESERVE_BYTES: Final = 1024
 """What leaves at once passes no delay queue; this is for ``TimeSent`` and the endpoint's own."""
-_LAST_WITH_OWN_REPLY_TO: Final = 5
-"""The timeout manager of version 5 gives its own queue where nobody said where to reply."""
 
 
-def to_dispatch(
-    timeout: StoredTimeout, *, rules: Rules, own_queue: QueueName
-) -> NativeMessage | Quarantine:
+def to_dispatch(timeout: StoredTimeout, *, rules: Rules) -> NativeMessage | Quarantine:
     """Return *timeout* as its destination shall get it once it is due, or why that cannot be.
 
     ``TimeSent`` is still the stored one; ``sent_at`` sets it. Unlike with the timeout manager, the
@@ -45,8 +41,6 @@ def to_dispatch(
     Args:
         timeout: One claimed row.
         rules: Limits of the broker, and renamed destinations.
-        own_queue: The endpoint's queue: where replies to messages of version 5 and older go
-            that name no other.
     """
 
     def dispatched() -> NativeMessage:
@@ -54,7 +48,6 @@ def to_dispatch(
         form = Form(
             message_id=h.message_id(stored) or timeout.id,
             due_at=refined_due(timeout.due_at, stored),
-            reply_to=h.reply_to(stored) or _default_reply_to(stored, own_queue),
             added={h.RELATED_TO_TIMEOUT_ID: timeout.id},
             longest_name_bytes=SHORT_STRING_BYTES,
         )
@@ -75,7 +68,6 @@ def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quar
         form = Form(
             message_id=delayed.native_id,
             due_at=delayed.due_at,
-            reply_to=h.reply_to(delayed.headers),
             added={},
             longest_name_bytes=SHORT_STRING_BYTES,
         )
@@ -102,7 +94,6 @@ def to_forward(
         form = Form(
             message_id=h.message_id(delayed.headers) or delayed.native_id,
             due_at=delayed.due_at,
-            reply_to=h.reply_to(delayed.headers),
             added=delay_headers(delayed.due_at, delayed.headers, now),
         )
         return fitting(timeout, delayed.headers, form, rules)
@@ -137,9 +128,3 @@ def _as_row(delayed: DelayedMessage) -> StoredTimeout:
         body=delayed.body,
         headers_text=None,  # they are given as they are, not as text
     )
-
-
-def _default_reply_to(stored: h.StoredHeaders, own_queue: QueueName) -> QueueName | None:
-    major, _, _ = (stored.get(h.VERSION) or "").partition(".")
-    is_old = major.isascii() and major.isdigit() and len(major) == 1
-    return own_queue if is_old and int(major) <= _LAST_WITH_OWN_REPLY_TO else None

@@ -32,6 +32,8 @@ OUR_RETRIES: Final = "Migrator.Retries"
 """How often we have retried a message; it never leaves for an endpoint, nor for a store."""
 OUR_RENEWAL: Final = "Migrator.Renewed"
 """This message stands for one that came back too often; it never leaves either."""
+CALLBACK_QUEUE: Final = "NServiceBus.RabbitMQ.CallbackQueue"
+"""Where version 5 waits for callbacks; the transports 4 to 11 reply there before anything else."""
 DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 
 BROKER_INSTRUCTIONS: Final = frozenset({"CC", "BCC"})

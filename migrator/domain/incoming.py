@@ -15,8 +15,6 @@ from migrator.domain import headers as h
 from migrator.domain.envelopes import IncomingMessage
 from migrator.domain.wiretime import build_wire_time
 
-CALLBACK_QUEUE: Final = "NServiceBus.RabbitMQ.CallbackQueue"
-
 _REMOVED: Final = (
     frozenset(
         {
@@ -63,8 +61,8 @@ def normalised_headers(message: IncomingMessage) -> dict[str, str | None]:
     if message.type is not None:
         found.setdefault(h.ENCLOSED_MESSAGE_TYPES, unicode_text(message.type))
     found[h.NON_DURABLE] = str(_is_transient(message, found))
-    if CALLBACK_QUEUE in found:
-        found[h.REPLY_TO_ADDRESS] = found[CALLBACK_QUEUE]
+    if h.CALLBACK_QUEUE in found:
+        found[h.REPLY_TO_ADDRESS] = found[h.CALLBACK_QUEUE]
     return found
 
 

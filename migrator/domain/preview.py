@@ -85,6 +85,10 @@ class EndpointPreview:
     """Rows that would be handed over, and of which nobody knows how large their bodies are: they
     are not in ``bytes``, and may be too large for the broker."""
 
+    reply_queues: Mapping[str, int] = field(default_factory=dict)
+    """Rows that would be handed over, by the queue that replies to them would go to; the first
+    thousand queues that were found."""
+
     @property
     def quarantined(self) -> int:
         """How many of ``to_migrate`` would be quarantined."""
@@ -179,5 +183,6 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
             {"reason": why, "count": found.count, "examples": list(found.examples)}
             for why, found in sorted(endpoint.unclaimable.items())
         ],
+        "reply_queues": dict(sorted(endpoint.reply_queues.items())),
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
     }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.domain import headers as h
 from migrator.domain.conversion import Quarantine, Reason, Rules, convert, due_offset
 from migrator.domain.delays import delay_s
 from migrator.domain.preview import EndpointPreview, Quarantinable, span_of, zone_offset
@@ -20,6 +21,7 @@ from migrator.engine.claiming import Selection
 from migrator.ports import Store, StoreEndpoint, SurveyedRow
 
 _EXAMPLES: Final = 3
+_MOST_REPLY_QUEUES: Final = 1000
 
 
 def survey(
@@ -71,6 +73,7 @@ class _Tally:
         self._due: Counter[str] = Counter()
         self._zones: Counter[timedelta] = Counter()
         self._levels: Counter[int] = Counter()
+        self._reply_queues: Counter[str] = Counter()
         self._unclaimable: defaultdict[str, Quarantinable] = defaultdict(Quarantinable)
 
     @property
@@ -114,11 +117,17 @@ class _Tally:
             self._count_quarantine(found)
             return
         self._destinations[found.destination] += 1
+        self._count_replies(found)
         self._rows["unmeasured"] += row.body_bytes is None
         self._bytes += (row.body_bytes or 0) + len(row.headers_text or "")
         delay = delay_s(found.due_at, now=self._now)
         if delay:
             self._levels[entry_level(delay)] += 1
+
+    def _count_replies(self, found: NativeMessage) -> None:
+        queue = found.headers.get(h.CALLBACK_QUEUE) or found.reply_to
+        if queue and (queue in self._reply_queues or len(self._reply_queues) < _MOST_REPLY_QUEUES):
+            self._reply_queues[str(queue)] += 1
 
     def _converted(self, row: SurveyedRow, due_at: datetime) -> NativeMessage | Quarantine:
         timeout = StoredTimeout(
@@ -165,6 +174,7 @@ class _Tally:
             bytes=self._bytes,
             entry_levels=dict(self._levels),
             unclaimable=dict(self._unclaimable),
+            reply_queues=dict(self._reply_queues),
             unmeasured=self._rows["unmeasured"],
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ from migrator.config.handover import MAX_BATCH_ROWS
 from migrator.domain.conversion import Rules
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
-from migrator.domain.timeouts import EndpointName, Lane, RunId
+from migrator.domain.timeouts import EndpointName, Lane, QueueName, RunId
 from migrator.errors import PreflightRefused
 from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
 from migrator.wiring.broker import BrokerParts
@@ -87,6 +87,14 @@ class App(BrokerParts, LedgerParts):
             body_max_bytes=self.settings.broker.max_message_bytes,
             destination_map=self.settings.handover.destination_map,
         )
+
+    def rules_of(self, endpoint: EndpointName) -> Rules:
+        """What conversion has to know for rows and messages of *endpoint*."""
+        return replace(self.rules, own_queue=self.own_queue_of(endpoint))
+
+    def own_queue_of(self, endpoint: EndpointName) -> QueueName:
+        """Return the input queue of *endpoint*."""
+        return QueueName(self.settings.endpoint(endpoint).input_queue)
 
     @property
     def run_options(self) -> dict[str, str | int | bool]:
@@ -190,6 +198,7 @@ class App(BrokerParts, LedgerParts):
             destinations=self.destinations,
             clock=self.clock,
             rules=self.rules,
+            own_queue_of=self.own_queue_of,
         )
 
     def open_link(self, lease: Lease, beat: Callable[[], None]) -> Link:

@@ -42,7 +42,7 @@ class DecommissionWiring:
         """
         app = self._app
         given = app.settings.endpoints
-        own = next((each for each in given if each.name == name), Endpoint(name=name))
+        own = app.settings.endpoint(name)
         others = [each for each in given if each.name != name]
         endpoint = self._endpoint(name)
         return Subject(

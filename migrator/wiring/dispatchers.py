@@ -16,7 +16,7 @@ from migrator.broker.retries import declare_retry_queues
 from migrator.broker.routes import RabbitRoutes
 from migrator.broker.satellites import open_satellite_link
 from migrator.config.handover import NearDue
-from migrator.config.models import Endpoint, EndpointMode
+from migrator.config.models import EndpointMode
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName, RunId
@@ -67,7 +67,7 @@ class DispatcherWiring:
 
     def moved(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[StoreEndpoint]:
         """Return those of *endpoints* whose stored rows go into the native delays."""
-        return [each for each in endpoints if self._settings_of(each).mode in _MOVING]
+        return [e for e in endpoints if self._app.settings.endpoint(e.name).mode in _MOVING]
 
     def plans(self, endpoints: Sequence[StoreEndpoint]) -> Sequence[DispatcherPlan]:
         """Return what is to be dispatched for *endpoints*, one plan each, where anything is.
@@ -79,13 +79,13 @@ class DispatcherWiring:
         left_open = {each.source for each in open_batches if each.mode is Mode.DISPATCH}
         found = []
         for each in endpoints:
-            wanted = near_due or self._settings_of(each).mode in _CONSUMING
+            wanted = near_due or self._app.settings.endpoint(each.name).mode in _CONSUMING
             if wanted or each.source in left_open:
                 found.append(self._plan(each, finishes_only=not wanted))
         return found
 
     def _plan(self, endpoint: StoreEndpoint, *, finishes_only: bool) -> DispatcherPlan:
-        given = self._settings_of(endpoint)
+        given = self._app.settings.endpoint(endpoint.name)
         return DispatcherPlan(
             endpoint=endpoint,
             mode=given.mode,
@@ -93,12 +93,6 @@ class DispatcherWiring:
             error_queue=given.error_queue or self._app.settings.dispatch.error_queue,
             finishes_only=finishes_only,
         )
-
-    def _settings_of(self, endpoint: StoreEndpoint) -> Endpoint:
-        for given in self._app.settings.endpoints:
-            if given.name == endpoint.name:
-                return given
-        return Endpoint(name=endpoint.name)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
@@ -142,8 +136,7 @@ class DispatcherWiring:
                 max_bytes=app.settings.handover.batch_bytes,
                 remember=given.remember,
             ),
-            conversion=app.rules,
-            own_queue=plan.queue,
+            conversion=app.rules_of(plan.endpoint.name),
             fault=app.fault,
         )
         return DispatcherParts(
@@ -177,11 +170,12 @@ class DispatcherWiring:
         store = app.sql_side(wanted_for="taking timeouts in").store
         intake = SqlIntake(app.engine, app.tables, store)
         changes = Changes(intake, plan.endpoint, app.fault)
+        rules = app.rules_of(plan.endpoint.name)
         if plan.mode is EndpointMode.FORWARD:
             return Forwarding(
-                changes=changes, destinations=app.destinations, clock=app.clock, rules=app.rules
+                changes=changes, destinations=app.destinations, clock=app.clock, rules=rules
             )
-        return Storing(changes=changes, routes=self.routes, clock=app.clock, rules=app.rules)
+        return Storing(changes=changes, routes=self.routes, clock=app.clock, rules=rules)
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 

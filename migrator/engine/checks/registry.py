@@ -23,6 +23,7 @@ from migrator.engine.checks import (
     ledger,
     legacy_table,
     policies,
+    reply_queues,
     rights,
     satellite_queues,
     store_reachable,
@@ -78,6 +79,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         version=_version(c),
         own_queues=[*(c.choices.own_queues if c.needs_delays else ()), *c.choices.retry_queues],
     ),
+    reply_queues.NAME: lambda c: reply_queues.check(c.broker, c.previews),
     rights.NAME: lambda c: rights.check(c.store, chosen_endpoints(c.store, c.endpoint_names)),
     satellite_queues.NAME: lambda c: satellite_queues.check(
         c.broker, c.choices.satellites, near_due_queues=_near_due_queues(c)

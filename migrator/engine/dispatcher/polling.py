@@ -122,10 +122,9 @@ class Poller:
         clock: Clock,
         rules: PollRules,
         conversion: Rules,
-        own_queue: QueueName,
         fault: FaultPoint,
     ) -> None:
-        """Look for rows of *endpoint*; *own_queue* is its input queue."""
+        """Look for rows of *endpoint*."""
         self._endpoint = endpoint
         self._run = run
         self._claims = claims
@@ -135,7 +134,6 @@ class Poller:
         self._clock = clock
         self._rules = rules
         self._conversion = conversion
-        self._own_queue = own_queue
         self._fault = fault
         self.held = HeldDestinations(dispatching, endpoint)
 
@@ -261,7 +259,7 @@ class Poller:
         return self._claims.give_back(batch, waiting.keys(), lease) if waiting else batch
 
     def _convert(self, row: StoredTimeout) -> NativeMessage | Quarantine:
-        return to_dispatch(row, rules=self._conversion, own_queue=self._own_queue)
+        return to_dispatch(row, rules=self._conversion)
 
     def _try_held(self) -> None:
         """Ask whether held destinations can be reached again; wait longer where they cannot."""

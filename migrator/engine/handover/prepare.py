@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from migrator.domain.conversion import Quarantine, Rules, convert
 from migrator.domain.delays import delay_s
 from migrator.domain.routing import DelaysVersion, address
-from migrator.domain.timeouts import NativeMessage
+from migrator.domain.timeouts import EndpointName, NativeMessage, QueueName
 from migrator.ports import Batch, Batches, Clock, Destinations, Lease, Outgoing
 
 
@@ -31,13 +31,23 @@ class Preparer:
     """Loads, converts and checks the rows of one batch after the other."""
 
     def __init__(
-        self, *, batches: Batches, destinations: Destinations, clock: Clock, rules: Rules
+        self,
+        *,
+        batches: Batches,
+        destinations: Destinations,
+        clock: Clock,
+        rules: Rules,
+        own_queue_of: Callable[[EndpointName], QueueName],
     ) -> None:
-        """Work on *batches* of one lane, by *rules* of one broker."""
+        """Work on *batches* of one lane, by *rules* of one broker.
+
+        *own_queue_of* returns an endpoint's input queue.
+        """
         self._batches = batches
         self._destinations = destinations
         self._clock = clock
         self._rules = rules
+        self._own_queue_of = own_queue_of
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""
@@ -55,7 +65,8 @@ class Preparer:
             LeaseLost, StoreUnavailable: As the ledger says.
         """
         now = self._clock.now()
-        converted = [convert(row, rules=self._rules, now=now) for row in self._batches.rows(batch)]
+        rules = replace(self._rules, own_queue=self._own_queue_of(batch.endpoint))
+        converted = [convert(row, rules=rules, now=now) for row in self._batches.rows(batch)]
         unfit = [found for found in converted if isinstance(found, Quarantine)]
         messages = [found for found in converted if isinstance(found, NativeMessage)]
         reachable, lost = self._split(messages)

@@ -37,14 +37,14 @@ from tests.unit.domain.samples import (
 )
 
 OWN = QueueName("Billing.Invoices")
-RULES = Rules()
+RULES = Rules(own_queue=OWN)
 DELAYED = [entry for entry in captured() if h.EXPIRE in entry["headers"]]
 INSTRUCTIONS = (h.EXPIRE, h.ROUTE_EXPIRED_TO, h.CONFIRMATION_ID)
 
 
 def dispatched(timeout: StoredTimeout, **rules: Any) -> NativeMessage:
     """Return the message *timeout* becomes when it is due; it must become one."""
-    return _sent(to_dispatch(timeout, rules=replace(RULES, **rules), own_queue=OWN))
+    return _sent(to_dispatch(timeout, rules=replace(RULES, **rules)))
 
 
 def delayed(headers: dict[str, Any] | None = None, **changes: Any) -> DelayedMessage:
@@ -123,9 +123,11 @@ def test_captured_messages_are_dispatched_whole(entry: dict[str, Any]) -> None:
 def test_where_replies_go(changes: dict[str, str | None], expected: str | None) -> None:
     """Version 5 kept the address aside, and without one gave its own queue."""
     headers = {**without(h.REPLY_TO_ADDRESS, h.VERSION), **changes}
-    message = dispatched(stored(headers=headers))
-    assert message.reply_to == expected
-    assert h.TIMEOUT_REPLY_TO not in message.headers
+    row, message = stored(headers=headers), delayed(headers)
+    moved = _sent(convert(row, rules=RULES, now=NOW))
+    for sent in (moved, dispatched(row), passed_on(message), forwarded(message)):
+        assert sent.reply_to == expected
+        assert h.TIMEOUT_REPLY_TO not in sent.headers
 
 
 def test_a_saga_timeout_of_version_3_stays_one() -> None:
@@ -249,7 +251,7 @@ def test_what_cannot_be_dispatched_is_quarantined(
     row: StoredTimeout, reason: Reason | None
 ) -> None:
     """Limits are AMQP's and the broker's; no delay takes its share of name or frame."""
-    found = to_dispatch(row, rules=Rules(body_max_bytes=1000), own_queue=OWN)
+    found = to_dispatch(row, rules=Rules(body_max_bytes=1000))
     assert _reason(found) == reason
     assert (found.row_index, found.timeout_id) == (7, row.id)
 
@@ -290,11 +292,11 @@ def test_what_cannot_be_passed_on_or_forwarded_is_told(
 def test_what_is_sent_fits_a_frame(headers: dict[str, str], to_spare: int) -> None:
     """With the time of sending and the mark of ours that are added last."""
     row = stored(headers={key: value for key, value in headers.items() if key != h.TIME_SENT})
-    unlimited = to_dispatch(row, rules=Rules(frame_max_bytes=0), own_queue=OWN)
+    unlimited = to_dispatch(row, rules=Rules(frame_max_bytes=0))
     if isinstance(unlimited, Quarantine):
         return
     frame_max = UNDELAYED_RESERVE_BYTES + _encoded_bytes(unlimited) + to_spare
-    found = to_dispatch(row, rules=Rules(frame_max_bytes=frame_max), own_queue=OWN)
+    found = to_dispatch(row, rules=Rules(frame_max_bytes=frame_max))
     assert isinstance(found, Quarantine) or _encoded_bytes(sent_at(found, NOW)) <= frame_max
 
 
@@ -321,7 +323,7 @@ def test_every_row_and_every_message_has_an_outcome(headers: dict[str, str]) -> 
     message = replace(delayed(), headers=headers)
     row = stored(headers={**headers})
     outcomes = (
-        to_dispatch(row, rules=RULES, own_queue=OWN),
+        to_dispatch(row, rules=RULES),
         to_pass_on(message, rules=RULES),
         to_forward(message, rules=RULES, now=NOW),
     )

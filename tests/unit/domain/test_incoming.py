@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migrator.domain import headers as h
 from migrator.domain.envelopes import IncomingMessage
-from migrator.domain.incoming import CALLBACK_QUEUE, normalised_headers, unicode_text
+from migrator.domain.incoming import normalised_headers, unicode_text
 from migrator.domain.recoverability import retry_copy
 from tests.unit.domain.samples import HEADERS, captured, delivered, incoming, messages
 
@@ -133,7 +133,7 @@ def test_the_type_only_fills_a_gap(headers: dict[str, object], expected: str | N
 
 def test_a_callback_queue_is_where_replies_go() -> None:
     """It beats even the property."""
-    found = normalised_headers(incoming({CALLBACK_QUEUE: "Web.APP01"}, reply_to="Web"))
+    found = normalised_headers(incoming({h.CALLBACK_QUEUE: "Web.APP01"}, reply_to="Web"))
     assert found[h.REPLY_TO_ADDRESS] == "Web.APP01"
 
 

@@ -16,6 +16,7 @@ from migrator.domain.conversion import Reason, Rules
 from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Mode
+from migrator.domain.timeouts import QueueName
 from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Preparer
@@ -88,6 +89,7 @@ class World:
                 destinations=self.destinations,
                 clock=self.clock,
                 rules=Rules(),
+                own_queue_of=QueueName,
             ),
             direct=DirectHandOver(
                 batches=self.ledger, clock=self.clock, version=version, fault=fault

@@ -12,7 +12,7 @@ from migrator.domain import headers as h
 from migrator.domain.conversion import Reason, Rules
 from migrator.domain.delays import MAX_DELAY_S
 from migrator.domain.preview import EndpointPreview
-from migrator.domain.timeouts import EndpointName
+from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.domain.wiretime import build_wire_time
 from migrator.engine.claiming import Selection
 from migrator.engine.preview import chosen_endpoints, survey
@@ -274,3 +274,16 @@ def test_bodies_that_nobody_measured_are_counted() -> None:
     hour = timedelta(hours=1)
     found = surveyed(row(hour), row(hour, body_bytes=None), row(None, body_bytes=None))
     assert (found.unmeasured, found.bytes) == (1, 100 + 2 * len("{}"))
+
+
+def test_the_queues_of_replies_are_counted() -> None:
+    """A callback queue wins; version 5 without an address replies to the endpoint itself."""
+    address, callback = {h.REPLY_TO_ADDRESS: "Web"}, {h.CALLBACK_QUEUE: "Web.OLD1"}
+    found = surveyed(
+        row(timedelta(hours=1), headers=address),
+        row(timedelta(hours=1), headers=address | callback),
+        row(timedelta(hours=1), headers={h.VERSION: "5.2.26"}),
+        row(timedelta(hours=1), headers={h.VERSION: "6.5.10"}),
+        rules=Rules(own_queue=QueueName("Sales.In")),
+    )
+    assert found.reply_queues == {"Web": 1, "Web.OLD1": 1, "Sales.In": 1}

@@ -282,6 +282,7 @@ def preview(
     size: int = 0,
     endpoint: str = "Sales",
     is_complete: bool = True,
+    reply_queues: Mapping[str, int] | None = None,
 ) -> EndpointPreview:
     """Return a preview with what checks look at."""
     names = {QueueName(name): count for name, count in (destinations or {}).items()}
@@ -303,6 +304,7 @@ def preview(
         zone_offsets={},
         bytes=size,
         entry_levels={},
+        reply_queues=reply_queues or {},
     )
 
 

@@ -417,8 +417,7 @@ class World:
                 max_bytes=1 << 20,
                 remember=timedelta(hours=1),
             ),
-            conversion=Rules(),
-            own_queue=QueueName("Sales"),
+            conversion=Rules(own_queue=QueueName("Sales")),
             fault=fault,
         )
         return DispatcherParts(
