@@ -131,7 +131,10 @@ def retry(
     if session.wants_json:
         write_json("quarantine-retry", {"rows": count})
     else:
-        say(f"{count} rows are tried again by the next `migrator run`")
+        say(
+            f"{count} rows are tried again: by a running `migrator run` within seconds, else by the"
+            " next one"
+        )
         if returned:
             say(f"{returned} of them are back in their tables, where a dispatcher finds them")
 

@@ -14,11 +14,11 @@ NewLane = Callable[[str, ExitStack], LaneThread]
 
 
 class Crew:
-    """The workers: a fixed number of dispatchers, and as many lanes as wanted."""
+    """The workers: as many lanes as wanted, and a fixed number of others."""
 
     def __init__(
         self,
-        dispatchers: Sequence[WorkerThread] = (),
+        others: Sequence[WorkerThread] = (),
         *,
         new_lane: NewLane | None = None,
         lanes: int = 0,
@@ -26,7 +26,7 @@ class Crew:
         """Prepare; nothing is started. Without *new_lane* there is nothing to hand over."""
         self._lock = threading.Lock()
         self._new_lane = new_lane
-        self._others = list(dispatchers)
+        self._others = list(others)
         self._lanes: list[tuple[LaneThread, ExitStack]] = []
         self._made = 0
         self._is_started = False
@@ -57,6 +57,11 @@ class Crew:
         with self._lock:
             staying = self._staying()
             return bool(staying) and all(lane.is_resting for lane in staying)
+
+    def lanes_have_ended(self) -> bool:
+        """Return whether no lane's thread runs any more; false before they are started."""
+        with self._lock:
+            return self._is_started and all(lane.join(0) for lane, _ in self._lanes)
 
     def start(self) -> None:
         """Start all of them."""

@@ -15,7 +15,6 @@ from migrator.daemon.gate import Gate
 from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.vacancies import Vacancies
 from migrator.daemon.worker import Stop, WorkerThread
-from migrator.domain.timeouts import Lane
 from migrator.engine.lane import LaneSession
 from migrator.errors import (
     HandOverDoubtful,
@@ -23,7 +22,6 @@ from migrator.errors import (
     LeaseLost,
     LedgerAdopted,
     MigratorError,
-    TargetError,
 )
 from migrator.ports import Leases, StoreEndpoint
 
@@ -33,6 +31,8 @@ _IDLE_SLICE_S: Final = 0.2
 _FIRST_BACKOFF_S: Final = 0.5
 _MAX_BACKOFF_S: Final = 5.0
 _LONGEST_REST_S: Final = 2.0
+_LOOK_EVERY_S: Final = 2.0
+"""How often a lane looks for batches that an operator put into it."""
 
 
 class OpenedLane(Protocol):
@@ -60,6 +60,13 @@ class OpenLane(Protocol):
     def __call__(self, held: HeldLease) -> OpenedLane:
         """Connect and return the session."""
         ...
+
+
+def recover(held: HeldLease, session: LaneSession, stop: Stop) -> None:
+    """Finish what the lane's last owner left open, and note what waits for a person."""
+    session.recover()
+    if session.stuck is not None:
+        stop.stuck[held.lease.lane] = session.stuck
 
 
 class LaneThread(WorkerThread):
@@ -113,7 +120,7 @@ class LaneThread(WorkerThread):
         self._opened: OpenedLane | None = None
         self._failures = 0
         self._failing_since_s = 0.0
-        self._unfinished_since_s: dict[Lane, float] = {}
+        self._look_at_s = 0.0
         self.is_resting = False
         """Its last turn found nothing to do, whether or not something is held back."""
 
@@ -179,48 +186,54 @@ class LaneThread(WorkerThread):
     def _one_session(self, held: HeldLease) -> bool:
         opened = self._opened = self._open(held)
         try:
-            self._recover(held, opened.session)
+            recover(held, opened.session, self._stop)
             return self._turns(held, opened.session)
         finally:
             self._opened = None
             self.is_resting = False
             opened.close()
 
-    def _recover(self, held: HeldLease, session: LaneSession) -> None:
-        session.recover()
-        if session.stuck is not None:
-            self._stop.stuck[held.lease.lane] = session.stuck
-
     def _turns(self, held: HeldLease, session: LaneSession) -> bool:
+        """Take turn after turn; True: this lane may end."""
         while not self._stop.at_once.is_set():
             self.beat()
             held.check()
             is_ending, changes = self._is_ending, self._gate.changes
-            is_held = self._gate.hold_for(None) is not None
-            did_something = session.turn(may_claim=not (is_ending or is_held))
+            may_begin = not is_ending and self._gate.hold_for(None) is None
+            did_something = session.turn(may_claim=may_begin)
+            if may_begin and self._is_time_to_look(did_something=did_something):
+                did_something = session.pick_up() or did_something
             self.is_resting = not did_something
             self._went_well()
             if did_something:
                 continue
-            if is_ending or (self._once and self._is_all_done(session, changes)):
+            if is_ending or (self._once and self._is_all_done(changes)):
                 return True
             self._rest(held, session)
         return False
 
-    def _is_all_done(self, session: LaneSession, changes: int) -> bool:
-        """Return whether nothing is left, and nothing was held back since *changes* was read."""
-        if self._nothing_left(session):
-            return not self._gate.concerns(self._names) and self._gate.changes == changes
-        return False
+    def _is_time_to_look(self, *, did_something: bool) -> bool:
+        """Return whether to look for batches that an operator put into the lane.
 
-    def _nothing_left(self, session: LaneSession) -> bool:
-        """Return True once neither this lane nor anybody else's has work of ours."""
-        return not session.pick_up() and not self._adopt_orphans() and not self._others_work()
+        That is every few seconds, whether there is other work or not, and before *once* may end.
+        """
+        now_s = time.monotonic()
+        if now_s < self._look_at_s and not (self._once and not did_something):
+            return False
+        self._look_at_s = now_s + _LOOK_EVERY_S
+        return True
+
+    def _is_all_done(self, changes: int) -> bool:
+        """Return whether, with ``once`` and nothing to do in this lane, nothing is left at all.
+
+        That is: nobody else has work of ours, and nothing was held back since *changes* was read.
+        """
+        if self._others_work():
+            return False
+        return not self._gate.concerns(self._names) and self._gate.changes == changes
 
     def _others_work(self) -> bool:
-        """Return whether with ``once`` it would be wrong to say that all is done."""
-        if not self._once:
-            return False
+        """Return whether lanes of other owners, dead ones included, have batches of ours."""
         others = self._vacancies.of_others(self._sources)
         if others:
             _log.info(
@@ -253,47 +266,6 @@ class LaneThread(WorkerThread):
             raise
         else:
             self._keeper.surrender(held)
-
-    def _adopt_orphans(self) -> bool:
-        """Finish what dead owners left in their lanes; return whether there was any.
-
-        Trouble with such a lane is not this lane's: it is told, and tried again later.
-        """
-        adopted = False
-        for lane in self._vacancies.orphans():
-            self.beat()
-            held = self._vacancies.take(lane)
-            if held is None:
-                continue
-            try:
-                self._finish(held)
-                adopted = True
-            except HandOverDoubtful as exc:
-                self._stop.doubtful.add(lane)
-                self._give_up("an adopted lane is doubtful", "lane_doubtful", exc)
-            except TargetError as exc:
-                _log.warning(
-                    "an adopted lane could not be finished now",
-                    extra={"action": "adoption_failed", "lane": lane, "error": str(exc)},
-                )
-                since_s = self._unfinished_since_s.setdefault(lane, time.monotonic())
-                if self._once and time.monotonic() - since_s > self._patience_s:
-                    self._stop.doubtful.add(lane)
-                    self._give_up("an adopted lane keeps failing", "lane_gave_up", exc)
-            finally:
-                if lane not in self._stop.doubtful:
-                    self._keeper.surrender(held)
-        return adopted
-
-    def _finish(self, held: HeldLease) -> None:
-        opened = self._open(held)
-        try:
-            self._recover(held, opened.session)
-            while opened.session.turn(may_claim=False) and not self._stop.at_once.is_set():
-                self.beat()
-                held.check()
-        finally:
-            opened.close()
 
     def _open(self, held: HeldLease) -> OpenedLane:
         held.beat = self.beat

@@ -13,6 +13,7 @@ from migrator.config import Settings
 from migrator.config.dispatch import OnCritical
 from migrator.config.models import EndpointMode
 from migrator.config.web import AUTO
+from migrator.daemon.adopting import Adopter
 from migrator.daemon.aside import AppRows, Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
@@ -117,8 +118,9 @@ class _Daemon:
         self._gate = Gate(both(telling(self._trail, self._on_change), self._occasions.held))
         moved = [endpoint.name for endpoint in self._moved]
         self._pauses = Pauses(self._gate, self._trail, moved)
+        self._adopter = self._new_adopter() if self._moved else None
         self._crew = Crew(
-            self._dispatchers(),
+            [*self._dispatchers(), *filter(None, [self._adopter])],
             new_lane=self._new_lane if self._moved else None,
             lanes=self._knobs.now.lanes,
         )
@@ -260,7 +262,8 @@ class _Daemon:
     def _is_idle(self) -> bool:
         """Return whether nothing is left to move now, and nothing holds it back."""
         names = [endpoint.name for endpoint in self._moved]
-        return self._crew.is_resting and not self._gate.concerns(names)
+        adopts = self._adopter is not None and self._adopter.is_at_work
+        return self._crew.is_resting and not adopts and not self._gate.concerns(names)
 
     def _on_change(self) -> None:
         """Something is held, or no longer: lanes look again, and the ledger is told."""
@@ -268,29 +271,42 @@ class _Daemon:
         self._keeper.renew_soon()
 
     def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
-        app = self._app
-        runs = [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved]
-        opener = LaneOpener(
-            app,
-            runs,
-            pools=ends,
-            stop=self._stop,
-            gate=self._gate,
-            knobs=self._knobs,
-            settled=self._count,
-            tracer=self._tracer,
-        )
         return LaneThread(
             name,
-            leases=app.leases,
+            leases=self._app.leases,
             keeper=self._keeper,
-            open_lane=opener,
+            open_lane=self._lane_opener(ends),
             is_surely_dead=is_surely_dead,
             stop=self._stop,
             once=self._once,
             patience_s=PATIENCE_S,
             endpoints=self._moved,
             gate=self._gate,
+        )
+
+    def _new_adopter(self) -> Adopter:
+        return Adopter(
+            leases=self._app.leases,
+            keeper=self._keeper,
+            open_lane=self._lane_opener(self._ends),
+            is_surely_dead=is_surely_dead,
+            stop=self._stop,
+            once=self._once,
+            patience_s=PATIENCE_S,
+            gate=self._gate,
+            lanes_have_ended=lambda: self._crew.lanes_have_ended(),
+        )
+
+    def _lane_opener(self, ends: ExitStack) -> LaneOpener:
+        return LaneOpener(
+            self._app,
+            [(endpoint, run) for endpoint, run in self._runs if endpoint in self._moved],
+            pools=ends,
+            stop=self._stop,
+            gate=self._gate,
+            knobs=self._knobs,
+            settled=self._count,
+            tracer=self._tracer,
         )
 
     def _count(self, batch: Batch, rows: int, seconds: float) -> None:

@@ -20,7 +20,7 @@ from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
 from migrator.engine.handover.staged import StagedHandOver
-from migrator.errors import MessageTooLarge, SourceGone
+from migrator.errors import LedgerError, MessageTooLarge, SourceGone
 from migrator.ports import (
     Background,
     Batch,
@@ -138,15 +138,14 @@ class LaneSession:
         return True
 
     def pick_up(self) -> bool:
-        """Hand over batches that others put into this lane (a quarantine retry); was there one?"""
-        waiting = [
-            batch
-            for batch in self._parts.batches.open_batches(self._lease)
-            if batch.state is BatchState.CLAIMED
-        ]
-        for batch in waiting:
-            self._hand_over(self._parts.preparer.prepare(batch, self._lease))
-        return bool(waiting)
+        """Hand over batches that an operator put into this lane; was there one?
+
+        A quarantine retry does so, and `migrator batch resolve --as claimed`.
+        """
+        put_in = self._parts.batches.put_in(self._lease)
+        for batch in put_in:
+            self._take_up(batch)
+        return bool(put_in)
 
     def idle(self, wait_s: float) -> None:
         """Serve the broker while there is nothing to do."""
@@ -243,7 +242,10 @@ class LaneSession:
                 self._most_rows = None
 
     def _as_claimed(self, batch: Batch) -> Batch:
-        return next(b for b in self._parts.batches.open_batches(self._lease) if b.id == batch.id)
+        found = self._parts.batches.find(batch.id)
+        if found is None:
+            raise LedgerError(f"batch {batch.id} is no longer in the ledger")
+        return found
 
     def _finish_receipts(self) -> bool:
         """Wait a little for receipts still out; return whether some are."""
@@ -269,7 +271,10 @@ class LaneSession:
             "taking up a batch left open",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
-        self._hand_over(self._parts.preparer.prepare(batch, self._lease))
+        prepared = self._parts.preparing.start(
+            lambda: self._parts.preparer.prepare(batch, self._lease)
+        )
+        self._hand_over(self._ahead.result_of(prepared))
 
     def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"

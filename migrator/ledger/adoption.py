@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from sqlalchemy import Connection, Engine, func, select, update
 
@@ -24,10 +23,7 @@ from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LA
 from migrator.errors import LedgerError, LedgerMissing, PreflightRefused
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.runs import SqlRuns
-from migrator.ledger.tables import UNSETTLED, LedgerTables
-
-_NOBODY: Final = 0
-"""A token no lease ever has: whoever takes the lane next adopts the batch."""
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +186,7 @@ class SqlAdoption:
         freed = {"owner": None, "token": lease.c.token + 1, "until": database_now(), "doing": None}
         connection.execute(update(lease).values(freed))
         connection.execute(
-            update(batch).where(batch.c.state.in_(UNSETTLED)).values(lease_token=_NOBODY)
+            update(batch).where(batch.c.state.in_(UNSETTLED)).values(lease_token=NO_TOKEN)
         )
 
     def _doubt(self, connection: Connection) -> None:

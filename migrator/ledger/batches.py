@@ -37,7 +37,7 @@ from migrator.domain.timeouts import (
 )
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.leases import hold_lease
-from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
 from migrator.ports import Batch, Lease
 
 
@@ -65,6 +65,31 @@ class SqlBatches:
                 .values(lease_token=lease.token, owner=lease.owner)
             )
             rows = connection.execute(select(batch).where(*mine).order_by(batch.c.id)).all()
+        return [batch_of(row) for row in rows]
+
+    def put_in(self, lease: Lease) -> Sequence[Batch]:
+        """Take over what an operator put into the lane; see ``ports.Batches``."""
+        batch = self._tables.batch
+        query = select(batch).where(
+            batch.c.lane == lease.lane,
+            batch.c.state == BatchState.CLAIMED,
+            batch.c.lease_token == NO_TOKEN,
+        )
+
+        def is_there() -> bool:
+            with self._reading(f"looking into lane {lease.lane}") as connection:
+                return connection.execute(query.limit(1)).first() is not None
+
+        if not retrying(is_there):
+            return []
+        with self._writing(f"taking over what was put into lane {lease.lane}") as connection:
+            hold_lease(connection, self._tables, lease)
+            rows = connection.execute(for_update(query.order_by(batch.c.id), batch)).all()
+            connection.execute(
+                update(batch)
+                .where(batch.c.id.in_([row.id for row in rows]))
+                .values(lease_token=lease.token, owner=lease.owner)
+            )
         return [batch_of(row) for row in rows]
 
     def find(self, batch: BatchId) -> Batch | None:

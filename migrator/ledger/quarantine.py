@@ -24,7 +24,7 @@ from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, Quarantin
 from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.errors import LedgerError
-from migrator.ledger.tables import UNSETTLED, LedgerTables
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
 
 PAGE_ROWS: Final = 200
 RETRY_ROWS: Final = 1000
@@ -32,8 +32,6 @@ RETRY_ROWS: Final = 1000
 RETRY_BYTES: Final = 8 * 1024 * 1024
 """Bodies and headers of such a batch."""
 RETRY_LANE: Final = 0
-_NOBODY: Final = 0
-"""A token no lease ever has: whoever owns the lane adopts the batch."""
 
 
 class SqlQuarantine:
@@ -149,7 +147,7 @@ class SqlQuarantine:
             body_bytes=sum(row.body_bytes for row in rows),
             first_due=rows[0].due,
             last_due=rows[-1].due,
-            lease_token=_NOBODY,
+            lease_token=NO_TOKEN,
             claimed_at=database_now(),
         )
         key = connection.execute(statement).inserted_primary_key

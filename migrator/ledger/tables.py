@@ -40,6 +40,9 @@ BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 UNSETTLED: Final = frozenset({*OPEN, BatchState.DOUBTFUL})
 """States in which somebody, the lane's owner or an operator, still has to act."""
 
+NO_TOKEN: Final = 0
+"""A token no lease ever has: whoever owns the lane takes the batch over."""
+
 _LANE: Final = "lane."
 STORE_ID_CHARS: Final = 500
 """MySQL only: its indexes end at 3072 bytes, four of them per character."""

@@ -35,7 +35,7 @@ from migrator.domain.states import (
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
 from migrator.ledger.purging import count_purged
-from migrator.ledger.tables import LedgerTables
+from migrator.ledger.tables import NO_TOKEN, LedgerTables
 
 Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
 _EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
@@ -52,8 +52,6 @@ _SETTLED: Final = (
     BatchState.RELEASED,
     BatchState.RECALLED,
 )
-_NOBODY: Final = 0
-"""A token no lease ever has: whoever owns the lane adopts the batch."""
 
 
 class SqlUpkeep:
@@ -82,7 +80,7 @@ class SqlUpkeep:
                 {
                     "state": state,
                     "attempt": table.c.attempt + int(event in RAISES_ATTEMPT),
-                    "lease_token": _NOBODY,
+                    "lease_token": NO_TOKEN,
                     f"{state}_at": database_now(),
                 }
             )
@@ -117,7 +115,7 @@ class SqlUpkeep:
             values = {
                 "state": next_state(state, happens),
                 "attempt": found.attempt + int(happens in RAISES_ATTEMPT),
-                "lease_token": _NOBODY,
+                "lease_token": NO_TOKEN,
                 f"{outcome}_at": database_now(),
             }
             connection.execute(update(table).where(table.c.id == batch).values(values))

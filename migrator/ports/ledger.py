@@ -79,6 +79,16 @@ class Batches(Protocol):
         """
         ...
 
+    def put_in(self, lease: Lease) -> Sequence[Batch]:
+        """Return claimed batches that an operator put into the lane; they are the lease's now.
+
+        What ``open_batches`` returned is not among them. Looking writes nothing and locks nothing.
+
+        Raises:
+            LeaseLost: There are some, and the lane is somebody else's.
+        """
+        ...
+
     def find(self, batch: BatchId) -> Batch | None:
         """Return one batch in whatever state, or None when the ledger never had it."""
         ...

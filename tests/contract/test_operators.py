@@ -166,6 +166,25 @@ def test_retry_puts_rows_into_new_batches_for_lane_zero(site: Site) -> None:
     assert site.batches.advance(direct, Event.BEGIN_PUBLISHING, lease).attempt == 1
 
 
+def test_what_operators_put_into_a_lane_is_taken_over_once(site: Site) -> None:
+    """Retried rows and resolved batches, never what the lane has claimed itself."""
+    lease = site.lease()
+    endpoint = site.create(hours(3))
+    _settled(site, lease, endpoint, bad=(0, 1, 2))
+    assert site.batches.put_in(lease) == []
+    site.quarantine.retry(EVERYTHING, mode=Mode.STAGED)
+    (retried,) = site.batches.put_in(lease)
+    assert retried.state is BatchState.CLAIMED
+    assert site.batches.put_in(lease) == []
+    batch = site.batches.advance(retried, Event.BEGIN_PUBLISHING, lease)
+    doubtful = site.batches.advance(batch, Event.GIVE_UP, lease)
+    assert site.batches.put_in(lease) == []
+    site.upkeep.resolve(doubtful.id, BatchState.CLAIMED)
+    (resolved,) = site.batches.put_in(lease)
+    assert (resolved.id, resolved.attempt) == (retried.id, doubtful.attempt + 1)
+    assert site.batches.open_batches(lease) == [resolved]
+
+
 def test_retry_leaves_rows_of_open_batches_alone(site: Site) -> None:
     """A batch in a daemon's hands keeps its rows."""
     lease = site.lease()

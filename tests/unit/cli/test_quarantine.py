@@ -97,7 +97,9 @@ def test_a_row_that_is_not_there_is_told(aside: Program) -> None:
 def test_rows_are_tried_again(aside: Program) -> None:
     """They wait for the next run, and the audit trail knows."""
     ended = aside("quarantine", "retry", "--reason", "unroutable")
-    assert ended.err == "1 rows are tried again by the next `migrator run`\n"
+    assert ended.err == (
+        "1 rows are tried again: by a running `migrator run` within seconds, else by the next one\n"
+    )
     assert aside.rows(STATES) == [(None, 2), ("quarantined", 1)]
     assert aside.rows("SELECT kind FROM migrator_event") == [("quarantine_retried",)]
     assert aside("quarantine", "retry", "--id", "id-0", "--json").document == {

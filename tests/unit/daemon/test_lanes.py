@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from migrator.daemon.adopting import Adopter
 from migrator.daemon.crew import Crew
 from migrator.daemon.gate import Gate
 from migrator.daemon.lanes import LaneThread
@@ -88,8 +89,9 @@ class Opened:
     blocked_reason: str | None = None
     stuck: MigratorError | None = None
 
-    def __init__(self, left: list[int], claimed: list[float]) -> None:
+    def __init__(self, left: list[int], claimed: list[float], bench: Bench) -> None:
         self.session: Any = self
+        self._bench = bench
         self._left = left
         self._claimed = claimed
 
@@ -105,6 +107,7 @@ class Opened:
         return True
 
     def pick_up(self) -> bool:
+        self._bench.looked += 1
         return False
 
     def idle(self, wait_s: float) -> None:
@@ -127,26 +130,30 @@ class Bench:
         self.lanes = Lanes() if stuck is None else Orphaned()
         self.opened, self._stuck = list[Lane](), stuck
         self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
-        self._once = once
+        self._once, self.looked = once, 0
         keeper = LeaseKeeper(self.lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
         self._keeper = keeper
-        self.crew = Crew(new_lane=self._new_lane, lanes=1)
+        self.adopter = Adopter(
+            leases=self.lanes,  # type: ignore[arg-type]  # only what is asked
+            keeper=keeper,
+            open_lane=self._open_lane,
+            is_surely_dead=lambda _owner: False,
+            stop=self.stop,
+            once=once,
+            patience_s=1.0,
+            gate=self.gate,
+            lanes_have_ended=lambda: self.crew.lanes_have_ended(),
+        )
+        self.crew = Crew([self.adopter], new_lane=self._new_lane, lanes=1)
 
     def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
         ends.callback(self.closed.append, name)
-
-        def open_lane(held: HeldLease) -> Any:
-            assert held.lease.owner == "me"
-            self.opened.append(held.lease.lane)
-            opened = Opened(self.left, self.claimed)
-            opened.stuck = self._stuck if held.lease.lane == 7 else None
-            return opened
 
         return LaneThread(
             name,
             leases=self.lanes,  # type: ignore[arg-type]  # only what is asked
             keeper=self._keeper,
-            open_lane=open_lane,
+            open_lane=self._open_lane,
             is_surely_dead=lambda _owner: False,
             stop=self.stop,
             once=self._once,
@@ -154,6 +161,13 @@ class Bench:
             endpoints=[SALES],
             gate=self.gate,
         )
+
+    def _open_lane(self, held: HeldLease) -> Any:
+        assert held.lease.owner == "me"
+        self.opened.append(held.lease.lane)
+        opened = Opened(self.left, self.claimed, self)
+        opened.stuck = self._stuck if held.lease.lane == 7 else None
+        return opened
 
     def end(self) -> None:
         self.stop.draining.set()
@@ -244,6 +258,43 @@ def test_a_lane_of_an_adopted_ledger_ends_all_others(
     assert bench.lanes.held == set()
 
 
+def test_a_lane_of_a_dead_owner_is_adopted_beside_the_lanes_own_work(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """It is given back when it is finished, and the lane never stops."""
+    bench = make(batches=100_000, stuck=SourceGone("there is no such table"))
+    bench.crew.start()
+    wait_for(lambda: Lane(7) in bench.opened)
+    count = len(bench.claimed)
+    wait_for(lambda: bench.lanes.held == {0})
+    wait_for(lambda: len(bench.claimed) > count)
+
+
+def test_nothing_is_adopted_while_everything_is_held(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """What is claimed in it would be handed over."""
+    bench = make(batches=0, stuck=SourceGone("there is no such table"))
+    bench.gate.hold(pause())
+    bench.crew.start()
+    wait_for(lambda: bench.lanes.held == {0})
+    time.sleep(0.1)
+    assert bench.opened == [Lane(0)]
+    bench.gate.lift(Signal.PAUSED)
+    wait_for(lambda: Lane(7) in bench.opened)
+
+
+def test_a_lane_looks_for_what_is_put_into_it_whether_it_works_or_rests(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """An operator's batch waits neither for the next start nor for the end of all other work."""
+    for batches in (0, 100_000):
+        bench = make(batches=batches)
+        bench.crew.start()
+        wait_for(lambda: bench.looked >= 2)  # noqa: B023 - awaited at once
+        bench.end()
+
+
 def test_lanes_join_and_leave_while_others_go_on(
     make: Callable[..., Bench], wait_for: WaitFor
 ) -> None:
@@ -252,15 +303,15 @@ def test_lanes_join_and_leave_while_others_go_on(
     bench.crew.start()
     assert bench.crew.set_lanes(3)
     wait_for(lambda: bench.lanes.held == {0, 1, 2})
-    assert (bench.crew.lanes, len(list(bench.crew))) == (3, 3)
+    assert (bench.crew.lanes, len(list(bench.crew))) == (3, 3 + 1)
     assert bench.crew.set_lanes(1)
     wait_for(lambda: len(bench.lanes.held) == 1)
-    wait_for(lambda: all(worker.join(0) for worker in list(bench.crew)[1:]))
+    wait_for(lambda: all(worker.join(0) for worker in list(bench.crew)[1:-1]))
     assert bench.crew.lanes == 1
     assert bench.crew.set_lanes(2)
     wait_for(lambda: len(bench.lanes.held) == 2)
     assert bench.closed == ["lane-worker-1", "lane-worker-2"]
-    assert [worker.name for worker in bench.crew] == ["lane-worker-0", "lane-worker-3"]
+    assert [worker.name for worker in bench.crew] == ["lane-worker-0", "lane-worker-3", "adopter"]
 
 
 def test_nobody_joins_a_crew_that_has_ended(make: Callable[..., Bench]) -> None:

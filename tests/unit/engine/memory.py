@@ -125,6 +125,9 @@ class MemoryLedger:
         self._fence(lease)
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
+    def put_in(self, lease: Lease) -> Sequence[Batch]:
+        return []
+
     def find(self, batch: BatchId) -> Batch | None:
         return self.batches.get(batch)
 
