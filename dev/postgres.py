@@ -21,6 +21,7 @@ from dev.processes import (
     ServerFailedError,
     ServerMissingError,
     free_port,
+    wait_until,
     with_parent,
 )
 
@@ -183,3 +184,37 @@ class PostgresServer(PrivateServer):
         except ServerFailedError:
             return False
         return True
+
+
+class PostgresStandby(PostgresServer):
+    """A hot standby of another private server; asynchronous, as that is told of no standby."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def fall_behind(self) -> None:
+        """Catch up with the primary once more, and receive nothing from it any more."""
+        written = self._primary.psql("SELECT pg_current_wal_flush_lsn()")
+        wait_until(
+            lambda: self.psql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == "t",
+            what="a standby that has all there is",
+        )
+        self.psql("ALTER SYSTEM SET primary_conninfo = ''")
+        self.psql("SELECT pg_reload_conf()")
+        wait_until(
+            lambda: self.psql("SELECT count(*) FROM pg_stat_wal_receiver") == "0",
+            what="a standby that receives nothing",
+        )
+
+    def promote(self) -> None:
+        """Become a primary with what was received so far."""
+        self.psql("SELECT pg_promote()")
+
+    def _initdb(self) -> None:
+        super()._initdb()  # for the owner of the folder
+        self._cluster.rename(self._cluster.with_name("unused"))
+        self._run(
+            *("pg_basebackup", "-D", str(self._cluster), "-h", LOOPBACK),
+            *("-p", str(self._primary.port), "-U", self._primary.user, "-R", "-c", "fast"),
+        )

@@ -8,6 +8,7 @@ The tree::
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
     │   ├── LedgerAdopted            it got another id while this process worked: start it again
+    │   ├── DatabaseFailedOver       another server has taken over, which may lack what came last
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
     ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
@@ -25,6 +26,7 @@ The tree::
     │   └── EntityMismatch           an entity exists with other arguments
     ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
+    │   └── LedgerBehind             the database went back behind what this process committed
     ├── Interrupted             143  a signal ended the work before it was done
     └── IllegalTransition         1  the state table does not know this step
 
@@ -83,6 +85,10 @@ class LedgerCloned(PreflightRefused):
 
 class LedgerAdopted(PreflightRefused):
     """Somebody adopted the ledger meanwhile: this process works for the id it had before."""
+
+
+class DatabaseFailedOver(PreflightRefused):
+    """Another server has taken over from the ledger's, and may lack what was committed last."""
 
 
 class UnknownEndpoint(PreflightRefused):
@@ -194,6 +200,10 @@ class HandOverDoubtful(MigratorError):
     """Nobody can tell from here whether a batch was handed over. It is left untouched."""
 
     exit_code = ExitCode.DOUBTFUL
+
+
+class LedgerBehind(HandOverDoubtful):
+    """The database went back behind what this process committed. It touches nothing any more."""
 
 
 class Interrupted(MigratorError):

@@ -281,6 +281,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lease.until": "when it runs out, in database time",
     "lease.doing": "what the owner said it was doing",
     "lease.renewed_at": "its last sign of life",
+    "lease.position": "PostgreSQL: timeline and place of the server's log when it was last taken",
     "lease.serves": "the table whose dispatcher has this lane; empty: a lane of hand-over",
     "held_destination.source": "the table the rows are in",
     "held_destination.destination": "as in their destination column",

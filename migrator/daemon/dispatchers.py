@@ -20,7 +20,13 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.engine.dispatcher.session import DispatcherSession
-from migrator.errors import Interrupted, LeaseLost, LedgerAdopted, MigratorError
+from migrator.errors import (
+    HandOverDoubtful,
+    Interrupted,
+    LeaseLost,
+    LedgerAdopted,
+    MigratorError,
+)
 from migrator.ports import Leases
 
 _log = logging.getLogger(__name__)
@@ -132,6 +138,9 @@ class DispatcherThread(WorkerThread):
                 return
             except LedgerAdopted:
                 raise  # trying again changes nothing
+            except HandOverDoubtful as exc:
+                self._give_up("the database lacks what was committed; the dispatcher ends", exc)
+                return
             except MigratorError as exc:
                 if not self._may_go_on(exc):
                     return
@@ -145,7 +154,7 @@ class DispatcherThread(WorkerThread):
         while not self._stop.draining.is_set():
             try:
                 self._one_session(held)
-            except (LeaseLost, Interrupted):
+            except (HandOverDoubtful, LeaseLost, Interrupted):
                 raise
             except MigratorError as exc:
                 if not self._may_go_on(exc):
@@ -178,6 +187,8 @@ class DispatcherThread(WorkerThread):
         finishing = self._stop.draining.is_set() or self._finishes_only
         is_busy = session.turn(may_take=not finishing)
         if session.problem is not None:
+            if isinstance(session.problem, HandOverDoubtful):
+                raise session.problem
             if not self._tolerates(session.problem):
                 return True
         elif session.has_polled:

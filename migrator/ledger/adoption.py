@@ -21,6 +21,7 @@ from migrator.database.types import database_now
 from migrator.domain.states import HALF_DONE, OPEN, BatchState, RowState
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import LedgerError, LedgerMissing, PreflightRefused
+from migrator.ledger.failover import record_position
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
@@ -200,6 +201,7 @@ class SqlAdoption:
 
     def _enter(self, connection: Connection, **values: str) -> None:
         connection.execute(update(self._tables.ledger).values(values))
+        record_position(connection, self._tables)
 
     def _record(self, connection: Connection, kind: str, detail: Mapping[str, object]) -> None:
         connection.execute(self._runs.event(kind, detail=detail, batch=None))

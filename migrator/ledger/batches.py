@@ -6,7 +6,7 @@ when the call returns; no row matched means that somebody else owns the batch no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -44,10 +44,16 @@ from migrator.ports import Batch, Lease
 class SqlBatches:
     """Implements ``ports.Batches``."""
 
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Work on the batches in *tables*."""
+    def __init__(
+        self,
+        engine: Engine,
+        tables: LedgerTables,
+        committed: Callable[[Batch], None] = lambda _batch: None,
+    ) -> None:
+        """Work on the batches in *tables*; *committed* is told each step that is recorded."""
         self._engine = engine
         self._tables = tables
+        self._committed = committed
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
         """Return the lane's open batches; see ``ports.Batches``."""
@@ -140,7 +146,9 @@ class SqlBatches:
                     f"batch {batch.id} is no longer {batch.state} in attempt {batch.attempt} "
                     f"under {lease.owner}; {event} was not recorded"
                 )
-        return replace(batch, state=state, attempt=attempt)
+        after = replace(batch, state=state, attempt=attempt)
+        self._committed(after)
+        return after
 
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
         """Mark rows as quarantined; see ``ports.Batches``."""

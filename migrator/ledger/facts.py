@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Engine
 
 from migrator.database import mysql
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.errors import LedgerError
+from migrator.ledger.failover import standbys_behind
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
+from migrator.ports import NotChecked
 
 
 class SqlLedgerFacts:
@@ -37,3 +41,9 @@ class SqlLedgerFacts:
         doing = "asking how durable the ledger is"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             return mysql.forgets(connection)
+
+    def standbys_behind(self) -> Sequence[str] | NotChecked:
+        """Return standbys that may lack what was committed; see ``ports.LedgerFacts``."""
+        doing = "asking for standbys"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            return standbys_behind(connection)

@@ -9,13 +9,14 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, select, text
+from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.errors import LedgerCloned, LedgerError, LedgerMissing
+from migrator.ledger.failover import demand_same_server, record_position
 from migrator.ledger.tables import LedgerTables
 
 _ID_CHARS: Final = 12
@@ -44,29 +45,36 @@ def check_identity(engine: Engine, tables: LedgerTables) -> str:
     Raises:
         LedgerMissing: There is no ledger row yet: `migrator db upgrade`.
         LedgerCloned: The ledger was created in another database. Nothing was changed.
+        DatabaseFailedOver: Another server has taken over since. Nothing was changed.
     """
     doing = "reading the ledger's identity"
     with translating(LedgerError, doing=doing), reading(engine) as connection:
         row = connection.execute(select(tables.ledger)).first()
         present = identity_of(connection)
-    if row is None:
-        raise LedgerMissing("the ledger is empty; run `migrator db upgrade`")
-    if not is_same(row.identity, present):
-        raise LedgerCloned(
-            f"ledger {row.id} was created in {row.identity}, but this database is {present}: "
-            f"{_REMEDY}"
-        )
+        if row is None:
+            raise LedgerMissing("the ledger is empty; run `migrator db upgrade`")
+        if not is_same(row.identity, present):
+            raise LedgerCloned(
+                f"ledger {row.id} was created in {row.identity}, but this database is {present}: "
+                f"{_REMEDY}"
+            )
+        demand_same_server(connection, tables)
     return str(row.id)
 
 
 def enter_identity(connection: Connection, tables: LedgerTables) -> None:
-    """Give the ledger its id and the present database as its own, unless it has them."""
+    """Give the ledger its id and the present database as its own, unless it has them.
+
+    Where the server is, is kept as well, unless it is known from before.
+    """
     if connection.execute(select(tables.ledger.c.id)).first() is None:
         connection.execute(
             insert(tables.ledger).values(
                 id=new_id(), identity=identity_of(connection), created_at=database_now()
             )
         )
+    if connection.scalar(select(func.count(tables.lease.c.position))) == 0:
+        record_position(connection, tables)
 
 
 def identity_of(connection: Connection) -> str:

@@ -22,6 +22,7 @@ from migrator.database.types import database_now
 from migrator.domain.states import OPEN
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
+from migrator.ledger.failover import Continuity
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.ports import Lease
 
@@ -29,11 +30,21 @@ from migrator.ports import Lease
 class SqlLeases:
     """Implements ``ports.Leases``."""
 
-    def __init__(self, engine: Engine, tables: LedgerTables, ledger_id: str) -> None:
-        """Keep the lanes of the ledger whose id ``check_identity`` returned."""
+    def __init__(
+        self,
+        engine: Engine,
+        tables: LedgerTables,
+        ledger_id: str,
+        continuity: Continuity | None = None,
+    ) -> None:
+        """Keep the lanes of the ledger whose id ``check_identity`` returned.
+
+        *continuity* knows where the server is, which is kept with each lane that is taken.
+        """
         self._engine = engine
         self._tables = tables
         self._ledger_id = ledger_id
+        self._continuity = continuity or Continuity(engine, tables)
 
     @property
     def ledger_id(self) -> str:
@@ -54,6 +65,7 @@ class SqlLeases:
             if row.is_alive and row.owner != owner:
                 return None
             lease = Lease(lane=lane, owner=owner, token=row.token + 1)
+            self._continuity.note_lease(lease)
             table = self._tables.lease
             connection.execute(
                 update(table)
@@ -64,6 +76,7 @@ class SqlLeases:
                     until=row.now + duration,
                     renewed_at=row.now,
                     doing=None,
+                    position=self._continuity.position,
                 )
             )
             self._adopt_batches(connection, lease)

@@ -296,6 +296,7 @@ def _lease(metadata: MetaData, names: LedgerNames) -> Table:
         _text("doing", nullable=True),
         _time("renewed_at", nullable=False),
         _key("serves", nullable=True),
+        _key("position", nullable=True),
     )
     # SQL Server counts NULL as a value, and most lanes serve nobody
     is_serving = table.c.serves.is_not(None)

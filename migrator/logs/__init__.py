@@ -30,6 +30,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "claim_stuck": "a half-done claim or release waits for a person: its store is gone",
     "command_given": "an operator's command, with who gave it and what came of it",
     "commit_resolved": "what became of a commit that a crash interrupted is known now",
+    "database_failed_over": "another database server took over, and nothing committed is missing",
     "destination_held": "a destination cannot be reached; its timeouts wait in the store",
     "destinations_bound_again": "destinations lost their way from the delays, and have it again",
     "dispatcher_active": "this process sends an endpoint's timeouts from now on",

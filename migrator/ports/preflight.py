@@ -162,12 +162,21 @@ class LedgerFacts(Protocol):
         Raises:
             LedgerMissing: There is none, or not of the version this program needs.
             LedgerCloned: It was created in another database.
+            DatabaseFailedOver: Another server has taken over since.
             StoreUnavailable: It cannot be asked.
         """
         ...
 
     def forgets(self) -> str | None:
         """Return how its database may forget what it has committed; None: it keeps it.
+
+        Raises:
+            StoreUnavailable: It cannot be asked.
+        """
+        ...
+
+    def standbys_behind(self) -> Sequence[str] | NotChecked:
+        """Return its asynchronous standbys, when no synchronous one has all that was committed.
 
         Raises:
             StoreUnavailable: It cannot be asked.

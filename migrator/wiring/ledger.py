@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.ledger.books import SqlBooks
     from migrator.ledger.clock import DatabaseClock
     from migrator.ledger.facts import SqlLedgerFacts
+    from migrator.ledger.failover import Continuity
     from migrator.ledger.hand_overs import SqlHandOvers
     from migrator.ledger.leases import SqlLeases
     from migrator.ledger.quarantine import SqlQuarantine
@@ -72,25 +73,34 @@ class LedgerParts:
         """The id that names our queues.
 
         Raises:
-            LedgerMissing, LedgerCloned: The ledger cannot be used.
+            LedgerMissing, LedgerCloned, DatabaseFailedOver: The ledger cannot be used.
         """
         from migrator.ledger.identity import check_identity
 
-        return check_identity(self.engine, self.tables)
+        ledger_id = check_identity(self.engine, self.tables)
+        self.continuity.begin()
+        return ledger_id
+
+    @cached_property
+    def continuity(self) -> Continuity:
+        """Whether the database is still the server it was."""
+        from migrator.ledger.failover import Continuity
+
+        return Continuity(self.engine, self.tables)
 
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes."""
         from migrator.ledger.leases import SqlLeases
 
-        return SqlLeases(self.engine, self.tables, self.ledger_id)
+        return SqlLeases(self.engine, self.tables, self.ledger_id, self.continuity)
 
     @cached_property
     def batches(self) -> SqlBatches:
         """The batches."""
         from migrator.ledger.batches import SqlBatches
 
-        return SqlBatches(self.engine, self.tables)
+        return SqlBatches(self.engine, self.tables, self.continuity.note)
 
     @cached_property
     def runs(self) -> SqlRuns:

@@ -163,7 +163,10 @@ class Rig:
     def has_lane(self) -> bool:
         """Return whether a lane was ever taken: the first daemon has begun then."""
         with self.sql() as connection:
-            return connection.execute("SELECT 1 FROM migrator.lease").fetchone() is not None
+            return (
+                connection.execute("SELECT 1 FROM migrator.lease WHERE token > 0").fetchone()
+                is not None
+            )
 
     # ── the program ─────────────────────────────────────────────────────────────────────────
 

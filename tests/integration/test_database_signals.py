@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Engine
 
-from dev.postgres import PostgresServer
-from dev.processes import LOOPBACK, wait_until
+from dev.postgres import PostgresServer, PostgresStandby
+from dev.processes import wait_until
 from migrator.daemon.throttles.database import measure_latency
 from migrator.database.engine import open_engine
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
-from migrator.ports import StoreEndpoint
+from migrator.ledger.failover import standbys_behind
+from migrator.ports import NotChecked, StoreEndpoint
 from migrator.stores.counting import SqlCounting
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.replicas import ReplicaLag
@@ -93,31 +95,19 @@ def test_without_replicas_nobody_knows(site: Site) -> None:
         ReplicaLag(site.engine).worst_s()
 
 
-class Replica(PostgresServer):
-    """A hot standby of another private server."""
-
-    def __init__(self, primary: PostgresServer) -> None:
-        super().__init__()
-        self._primary = primary
-
-    def _initdb(self) -> None:
-        super()._initdb()  # for the owner of the folder
-        cluster = self._cluster.rename(self._cluster.with_name("unused"))
-        assert cluster.exists()
-        self._run(
-            *("pg_basebackup", "-D", str(self._cluster), "-h", LOOPBACK),
-            *("-p", str(self._primary.port), "-U", self._primary.user, "-R", "-c", "fast"),
-        )
-
-
 @pytest.mark.slow
 def test_a_replica_that_stands_still_falls_behind() -> None:
     """With a real standby: nothing to apply is no lag, a paused replay is one that grows."""
     with PostgresServer() as primary:
         engine = open_engine(primary.url(primary.create_database()))
         lag = ReplicaLag(engine)
-        with Replica(primary) as replica:
+        with PostgresStandby(primary) as replica:
             wait_until(lambda: _is_up_to_date(lag), seconds=30, what="a standby")
+            assert _behind(engine) == ["walreceiver"]
+            primary.psql("CREATE ROLE watcher LOGIN")
+            unprivileged = open_engine(engine.url.set(username="watcher"))
+            assert isinstance(_behind(unprivileged), NotChecked)
+            unprivileged.dispose()
             time.sleep(2)
             assert lag.worst_s()[0] == 0  # idle is not behind
             replica.psql("SELECT pg_wal_replay_pause()")
@@ -131,6 +121,11 @@ def test_a_replica_that_stands_still_falls_behind() -> None:
             wait_until(lambda: lag.worst_s()[0] == 0, seconds=20, what="catching up")
         wait_until(lambda: _is_unknown(lag), seconds=20, what="that it is gone")
         engine.dispose()
+
+
+def _behind(engine: Engine) -> object:
+    with engine.connect() as connection:
+        return standbys_behind(connection)
 
 
 def _is_up_to_date(lag: ReplicaLag) -> bool:

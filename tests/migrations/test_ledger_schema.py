@@ -202,7 +202,7 @@ def _upgrade_to(engine: Engine, tables: LedgerTables, version: str) -> None:
 def _old_rows(engine: Engine, tables: LedgerTables) -> list[list[tuple[object, ...]]]:
     """Return what is in the columns that 0001 has."""
     new = {"dispatched_at", "serves", "purged", "claiming_at", "releasing_at"}
-    new |= {"store_version", "store_extra", "going_back", "ledger_id"}
+    new |= {"store_version", "store_extra", "going_back", "ledger_id", "position"}
     wanted = [
         [column for column in table.columns if column.name not in new]
         for table in (tables.run, tables.batch, tables.timeout, tables.lease, tables.event)

@@ -103,6 +103,10 @@ class Proxy:
             link.reset()
         self._cut_done.set()
 
+    def lead_to(self, port: int) -> None:
+        """Bring new connections to another server of this machine; open ones stay."""
+        self._target = (self._target[0], port)
+
     def refuse(self) -> None:
         """Reset every new connection as soon as it is made; open ones stay."""
         self._refusing = True

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
-from migrator.errors import LedgerCloned, LedgerMissing
-from migrator.ports import LedgerFacts
+from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing
+from migrator.ports import LedgerFacts, NotChecked
 
 NAME: Final = "ledger"
 
@@ -15,7 +15,7 @@ NAME: Final = "ledger"
 def check(ledger: LedgerFacts) -> Iterator[Finding]:
     """Refuse a ledger that is missing, of another version, or copied from another database.
 
-    Warn of a database that may forget what it has committed.
+    Warn of a database that may forget what it has committed, by itself or by a failover.
     """
     try:
         text = ledger.verify()
@@ -23,9 +23,12 @@ def check(ledger: LedgerFacts) -> Iterator[Finding]:
         yield _refused(str(exc), "migrator db upgrade")
     except LedgerCloned as exc:
         yield _refused(str(exc), "migrator db adopt, when the other database is gone for good")
+    except DatabaseFailedOver as exc:
+        yield _refused(str(exc), "migrator db adopt --after-failover --dry-run")
     else:
         yield Finding(check=NAME, level=Level.OK, subject="ledger", text=text)
         yield from _forgetful(ledger)
+        yield from _replicated(ledger)
 
 
 def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
@@ -38,6 +41,22 @@ def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
             text=f"{how}: when its machine fails, the database forgets what it committed last; "
             "what was handed over in it is then in the table again as well",
             remedy=f"SET GLOBAL {how.partition(' ')[0]} = 1, and in the server's settings",
+        )
+
+
+def _replicated(ledger: LedgerFacts) -> Iterator[Finding]:
+    behind = ledger.standbys_behind()
+    if isinstance(behind, NotChecked):
+        yield Finding(check=NAME, level=Level.NOT_CHECKED, subject="standbys", text=behind.reason)
+    elif behind:
+        yield Finding(
+            check=NAME,
+            level=Level.WARNING,
+            subject="standbys",
+            text=f"{', '.join(behind)} asynchronous: a failover forgets what was committed last, "
+            "and what was handed over in it is then in the table again as well",
+            remedy="name one of them in synchronous_standby_names, or see docs/what-if.md: the "
+            "database failed over to a replica",
         )
 
 

@@ -221,6 +221,7 @@ class FakeLedger:
 
     failure: MigratorError | None = None
     forgetting: str | None = None
+    behind: Sequence[str] | NotChecked = ()
 
     def verify(self) -> str:
         """Succeed, or fail as set."""
@@ -231,6 +232,10 @@ class FakeLedger:
     def forgets(self) -> str | None:
         """Return what was set."""
         return self.forgetting
+
+    def standbys_behind(self) -> Sequence[str] | NotChecked:
+        """Return what was set."""
+        return self.behind
 
 
 @dataclass

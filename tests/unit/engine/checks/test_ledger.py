@@ -6,7 +6,8 @@ import pytest
 
 from migrator.domain.findings import Level
 from migrator.engine.checks.ledger import check
-from migrator.errors import LedgerCloned, LedgerMissing, PreflightRefused
+from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing, PreflightRefused
+from migrator.ports import NotChecked
 from tests.unit.engine.checks.fakes import FakeLedger
 
 
@@ -24,14 +25,24 @@ def test_a_database_that_forgets_is_warned_of() -> None:
     assert found.text.startswith("some setting is 2")
 
 
+def test_a_standby_that_may_be_behind_is_warned_of() -> None:
+    """Where the server hides it, that is said."""
+    _, found = check(FakeLedger(behind=["walreceiver"]))
+    assert found.level is Level.WARNING
+    assert found.text.startswith("walreceiver asynchronous")
+    _, found = check(FakeLedger(behind=NotChecked(reason="hidden")))
+    assert (found.level, found.text) == (Level.NOT_CHECKED, "hidden")
+
+
 @pytest.mark.parametrize(
     ("failure", "remedy"),
     [
         (LedgerMissing("no ledger"), "migrator db upgrade"),
         (LedgerCloned("of another database"), "migrator db adopt"),
+        (DatabaseFailedOver("another server"), "migrator db adopt --after-failover"),
     ],
 )
-def test_missing_and_cloned_ledgers_are_refused(failure: PreflightRefused, remedy: str) -> None:
+def test_ledgers_that_do_not_fit_are_refused(failure: PreflightRefused, remedy: str) -> None:
     """Each with its own way out."""
     (found,) = check(FakeLedger(failure))
     assert (found.level, found.text) == (Level.REFUSED, str(failure))

@@ -257,6 +257,16 @@ UPDATE migrator.alembic_version SET version_num='0005' WHERE migrator.alembic_ve
 
 GO
 
+-- Running upgrade 0005 -> 0006
+
+ALTER TABLE migrator.lease ADD position NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL;
+
+GO
+
+UPDATE migrator.alembic_version SET version_num='0006' WHERE migrator.alembic_version.version_num = '0005';
+
+GO
+
 COMMIT;
 
 GO

@@ -180,3 +180,9 @@ ALTER TABLE migrator_batch ADD COLUMN ledger_id VARCHAR(255);
 
 UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_version.version_num = '0004';
 
+-- Running upgrade 0005 -> 0006
+
+ALTER TABLE migrator_lease ADD COLUMN position VARCHAR(255);
+
+UPDATE migrator_alembic_version SET version_num='0006' WHERE migrator_alembic_version.version_num = '0005';
+

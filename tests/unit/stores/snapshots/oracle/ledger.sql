@@ -240,3 +240,13 @@ UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_ve
 
 /
 
+-- Running upgrade 0005 -> 0006
+
+ALTER TABLE migrator_lease ADD position VARCHAR2(255 CHAR)
+
+/
+
+UPDATE migrator_alembic_version SET version_num='0006' WHERE migrator_alembic_version.version_num = '0005'
+
+/
+

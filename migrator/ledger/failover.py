@@ -1,0 +1,293 @@
+"""Whether the database is still the server it was, or a replica that took over and is behind.
+
+Rules of this file: only PostgreSQL tells; elsewhere, and where functions are forbidden, nothing is
+checked. What a server cannot lose by going back is kept twice: in the ledger, whose timeline is
+another one after a promotion, and in this process, which knows what it has committed. Each new
+connection is looked at before its first use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, Engine, event, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from migrator.database.engine import open_engine, reading, writing
+from migrator.database.failures import translating
+from migrator.database.types import database_now
+from migrator.domain.states import BatchState
+from migrator.domain.timeouts import RECALL_LANE, BatchId
+from migrator.errors import DatabaseFailedOver, LedgerBehind, LedgerError, StoreUnavailable
+from migrator.ledger.tables import LedgerTables
+from migrator.ports import Batch, Lease, NotChecked
+
+_log = logging.getLogger(__name__)
+
+_POSITION: Final = (
+    "SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE "
+    "substr(pg_walfile_name(pg_current_wal_flush_lsn()), 1, 8) || ' ' || "
+    "pg_current_wal_flush_lsn()::text END"
+)
+"""Flushed, since what is only written may be gone after a crash that loses nothing committed."""
+_SYNCHRONOUS: Final = ("sync", "quorum")
+_REMEMBERED: Final = 1000
+"""Batches of which this process knows what it committed last."""
+_NAMED: Final = 20
+_LOOKED_AT: Final = "migrator_position"
+_RANKS: Final = {
+    BatchState.CLAIMED: 0,
+    BatchState.STAGING: 1,
+    BatchState.STAGED: 2,
+    BatchState.COMMITTING: 3,
+    BatchState.PUBLISHING: 3,
+    BatchState.DOUBTFUL: 3,
+}
+"""How far a state is; what is settled is further than all of these."""
+REMEDY: Final = (
+    "look with `migrator db adopt --after-failover --dry-run`, which finds in the delay levels "
+    "what was handed over and is not in the ledger"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a server's log is: ``timeline log-position``, as ``2 0/3000148``."""
+
+    timeline: int
+    lsn: int
+
+    @classmethod
+    def parse(cls, told: str) -> Self:
+        """Return the position that ``str`` gave, or that the server told."""
+        timeline, lsn = told.split()
+        high, low = lsn.split("/")
+        return cls(timeline=int(timeline, 16), lsn=(int(high, 16) << 32) + int(low, 16))
+
+    def __str__(self) -> str:
+        """Return it as it is kept."""
+        return f"{self.timeline:08X} {self.lsn >> 32:X}/{self.lsn & 0xFFFFFFFF:X}"
+
+    def follows(self, earlier: Position) -> bool:
+        """Return whether the same server came here from *earlier* and lost nothing."""
+        return self.timeline == earlier.timeline and self.lsn >= earlier.lsn
+
+
+def position_of(connection: Connection) -> Position | None:
+    """Return where the server's log is; None: it does not tell."""
+    if connection.dialect.name != "postgresql":
+        return None
+    try:
+        with connection.begin_nested():
+            told = connection.scalar(text(_POSITION))
+    except DBAPIError:  # a hosted server may forbid it
+        return None
+    return None if told is None else Position.parse(told)
+
+
+def demand_same_server(connection: Connection, tables: LedgerTables) -> None:
+    """Return unless another server has taken over since a lane was last taken.
+
+    Raises:
+        DatabaseFailedOver: The server is on another timeline, or its log went back.
+    """
+    present = position_of(connection)
+    if present is None:
+        return
+    kept = select(tables.lease.c.position).where(tables.lease.c.position.is_not(None))
+    for earlier in map(Position.parse, connection.scalars(kept)):
+        if not present.follows(earlier):
+            raise DatabaseFailedOver(
+                f"the database failed over to a replica, or was restored: a lane was taken at "
+                f"{earlier}, and the server is at {present} now (timeline and position of its "
+                f"log). What was committed last may be missing here, and what was handed over in "
+                f"it would be sent twice: {REMEDY}; nothing was changed"
+            )
+
+
+def record_position(connection: Connection, tables: LedgerTables) -> None:
+    """Keep where the server is now, in place of all that was kept; if it tells."""
+    present, lease = position_of(connection), tables.lease
+    if present is None:
+        return
+    if connection.scalar(select(lease.c.name).limit(1)) is None:
+        now = connection.execute(select(database_now())).scalar_one()
+        name = tables.lease_name(RECALL_LANE)
+        connection.execute(insert(lease).values(name=name, token=0, until=now, renewed_at=now))
+    connection.execute(update(lease).values(position=str(present)))
+
+
+def standbys_behind(connection: Connection) -> Sequence[str] | NotChecked:
+    """Return the standbys of which none has to have a commit before it is answered."""
+    if connection.dialect.name != "postgresql":
+        return ()
+    query = (
+        "SELECT application_name AS name, state, sync_state FROM pg_stat_replication "
+        "WHERE state IS DISTINCT FROM 'backup'"
+    )
+    found = connection.execute(text(query)).all()
+    if any(row.state is None for row in found):
+        return NotChecked(reason="whether standbys are synchronous is hidden: GRANT pg_monitor")
+    is_kept = any(row.sync_state in _SYNCHRONOUS for row in found)
+    return () if is_kept else sorted({row.name for row in found})
+
+
+class Continuity:
+    """What this process knows of its server, and of what it committed there."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Watch the connections of *engine* once ``begin`` is called."""
+        self._engine = engine
+        self._tables = tables
+        self._lock = RLock()
+        self._seen: Position | None = None
+        self._owners: set[str] = set()
+        self._committed: OrderedDict[BatchId, Batch] = OrderedDict()
+        self._behind: LedgerBehind | None = None
+
+    @property
+    def position(self) -> str | None:
+        """Where the server was when it was last looked at; None: it does not tell."""
+        return None if self._seen is None else str(self._seen)
+
+    def begin(self) -> None:
+        """Look at the server, and from now on at each connection before its first use."""
+        if self._engine.dialect.name != "postgresql":
+            return
+        doing = "asking which server it is"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            self._seen = position_of(connection)
+        if self._seen is not None:
+            event.listen(self._engine, "checkout", self._look)
+
+    def note_lease(self, lease: Lease) -> None:
+        """Remember under which name this process holds lanes."""
+        self._owners.add(lease.owner)
+
+    def note(self, batch: Batch) -> None:
+        """Remember what this process has committed of a batch."""
+        with self._lock:
+            self._committed[batch.id] = batch
+            self._committed.move_to_end(batch.id)
+            while len(self._committed) > _REMEMBERED:
+                self._committed.popitem(last=False)
+
+    # ── a connection ────────────────────────────────────────────────────────────────────────
+
+    def _look(self, connection: Any, record: Any, _proxy: object) -> None:
+        if _LOOKED_AT in record.info:
+            return
+        before = self._seen
+        told = self._ask(connection)
+        if told is None:
+            return  # a standby that was not promoted yet writes nothing; it is looked at again
+        present = Position.parse(told)
+        with self._lock:
+            if self._behind is not None:
+                raise self._behind
+            if before is not None and not present.follows(before) and self._seen is before:
+                self._judge(before, present)
+            self._seen = present
+        record.info[_LOOKED_AT] = told
+
+    def _ask(self, connection: Any) -> str | None:
+        """Ask over the driver's own connection, in a transaction of its own."""
+        failed = self._engine.dialect.loaded_dbapi.Error
+        was_autocommit = connection.autocommit
+        try:
+            connection.autocommit = True
+            told: str | None = connection.execute(_POSITION).fetchone()[0]
+            connection.autocommit = was_autocommit
+        except failed as exc:
+            raise StoreUnavailable(
+                "the database cannot be reached for asking which server it is: "
+                f"{type(exc).__name__}; check store.url, the network and the database"
+            ) from exc
+        return told
+
+    def _judge(self, before: Position, present: Position) -> None:
+        """Go on when nothing that this process committed is missing, and nobody else worked.
+
+        Raises:
+            LedgerBehind: Else.
+        """
+        with _apart(self._engine) as connection:
+            why = [*self._missing(connection), *self._others(connection)]
+            if not why:
+                record_position(connection, self._tables)
+        where = f"the database failed over: its log was at {before}, and is at {present} now"
+        if not why:
+            _log.warning(
+                "the database failed over, and nothing that was committed is missing",
+                extra={
+                    "action": "database_failed_over",
+                    "before": str(before),
+                    "now": str(present),
+                },
+            )
+            return
+        self._behind = LedgerBehind(
+            f"{where}; {'; '.join(why)}; nothing more is claimed or published; {REMEDY}"
+        )
+        raise self._behind
+
+    def _missing(self, connection: Connection) -> Iterator[str]:
+        """Yield what was committed here and is not there, in one sentence."""
+        batch = self._tables.batch.c
+        query = select(batch.id, batch.state, batch.attempt).where(batch.id.in_(self._committed))
+        there = {row.id: row for row in connection.execute(query)}
+        gone = [each for each in self._committed.values() if _is_behind(each, there.get(each.id))]
+        if gone:
+            yield f"{len(gone)} batches are behind what was committed: {_told(gone, there)}"
+
+    def _others(self, connection: Connection) -> Iterator[str]:
+        """Yield who else held a lane when the log ended: nobody knows what they committed."""
+        lease = self._tables.lease.c
+        rows = connection.execute(select(lease.owner, lease.until, lease.renewed_at)).all()
+        ended = max((row.renewed_at for row in rows), default=None)
+        others = {
+            row.owner
+            for row in rows
+            if row.owner is not None and row.owner not in self._owners and row.until >= ended
+        }
+        if others:
+            yield f"what {', '.join(sorted(others))} committed may be missing"
+
+
+def _is_behind(committed: Batch, row: Any) -> bool:
+    if row is None or row.attempt < committed.attempt:
+        return True
+    if row.attempt > committed.attempt:
+        return False
+    settled = len(_RANKS)
+    rank = _RANKS.get(BatchState(row.state), settled)
+    return rank < _RANKS.get(committed.state, settled)
+
+
+def _told(gone: Sequence[Batch], there: dict[int, Any]) -> str:
+    def one(batch: Batch) -> str:
+        row = there.get(batch.id)
+        now = "missing" if row is None else f"{row.state} in attempt {row.attempt}"
+        return f"batch {batch.id} ({batch.state} in attempt {batch.attempt}, now {now})"
+
+    named = ", ".join(map(one, gone[-_NAMED:]))
+    more = len(gone) - _NAMED
+    return f"{named}, and {more} before" if more > 0 else named
+
+
+@contextmanager
+def _apart(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction over a connection that nobody looks at."""
+    apart = open_engine(engine.url)
+    doing = "comparing the ledger with what was committed"
+    try:
+        with translating(LedgerError, doing=doing), writing(apart) as connection:
+            yield connection
+    finally:
+        apart.dispose()

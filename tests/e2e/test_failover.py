@@ -1,0 +1,101 @@
+"""PostgreSQL fails over to an asynchronous standby: what was handed over in the lost window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dev.postgres import PostgresServer, PostgresStandby
+from dev.processes import wait_until
+from migrator.errors import ExitCode
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
+from tests.support.proxy import Proxy
+
+ROWS = 300
+NewRig = Callable[..., Rig]
+
+
+@dataclass
+class Pair:
+    """A primary, its asynchronous standby, and the address that leads to whichever is primary."""
+
+    primary: PostgresServer
+    standby: PostgresStandby
+    proxy: Proxy
+    url: str
+
+    def fail_over(self) -> None:
+        """Kill the primary, promote the standby as it is, and lead there."""
+        self.primary.kill()
+        self.standby.promote()
+        self.proxy.lead_to(self.standby.port)
+        self.proxy.cut()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two servers of this test's own, in one database of the first."""
+    with PostgresServer() as primary:
+        name = primary.create_database()
+        with (
+            PostgresStandby(primary) as standby,
+            Proxy("127.0.0.1", primary.port) as proxy,
+        ):
+            yield Pair(primary, standby, proxy, proxy.url(primary.url(name)))
+
+
+@pytest.fixture
+def failing(pair: Pair, vhost: Any, new_rig: NewRig) -> Rig:
+    """A rig whose database can fail over."""
+    rig = new_rig(
+        database_url=pair.url,
+        broker_url=vhost.amqp_url,
+        management_url=vhost.node.management_url,
+    )
+    rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "100"
+    return rig
+
+
+def test_a_daemon_stops_when_its_database_went_back(pair: Pair, failing: Rig) -> None:
+    """It names the batches, publishes nothing more, and is not started again unlooked-at."""
+    failing.prepare()
+    daemon = failing.start("run", "--endpoint", "Sales")
+    wait_until(failing.has_lane, what="a daemon that has a lane")
+    pair.standby.fall_behind()
+    rows = [row() for _ in range(ROWS)]
+    failing.insert(rows)
+    wait_until(lambda: failing.batch_states()["handed_over"] == 3, what="three batches")
+    pair.fail_over()
+    done = failing.finish(daemon)
+    assert done.returncode == ExitCode.DOUBTFUL, done.stderr[-4000:]
+    assert "3 batches are behind what was committed" in done.stderr
+    assert "(handed_over in attempt 1, now missing)" in done.stderr
+    assert failing.batch_states() == {}
+    refused = failing.run("run", "--endpoint", "Sales", "--once")
+    assert refused.returncode == ExitCode.PREFLIGHT_REFUSED, refused.stderr[-4000:]
+    assert "db adopt --after-failover" in refused.stderr
+    found = failing.account(rows, "Billing", settle_s=0)
+    assert (found.found, found.duplicated) == (ROWS, ())
+
+
+@pytest.mark.slow
+def test_a_daemon_goes_on_when_its_standby_had_everything(pair: Pair, failing: Rig) -> None:
+    """A planned switchover: it goes on by itself, and may be started again."""
+    failing.prepare()
+    daemon = failing.start("run", "--endpoint", "Sales")
+    before = [row() for _ in range(ROWS)]
+    failing.insert(before)
+    wait_until(lambda: failing.batch_states()["handed_over"] == 3, what="three batches")
+    pair.standby.fall_behind()
+    pair.fail_over()
+    after = [row() for _ in range(100)]
+    failing.insert(after)
+    wait_until(lambda: failing.batch_states()["handed_over"] >= 4, what="one batch more")
+    assert "database_failed_over" in failing.stop(daemon)
+    failing.migrate()
+    found = failing.account([*before, *after], "Billing")
+    assert (found.lost, found.duplicated) == ((), ())
