@@ -1,6 +1,9 @@
 """One lane's link to the broker: a connection to publish, and one to consume and settle.
 
 The link dies as a whole when either connection does; whoever works with it opens a new one.
+Whatever the mode, the second connection holds the lane's guard queue, so that two owners of a
+lane never publish at once. (The first would hold it through a whole memory alarm: the broker
+does not notice the end of a connection that it does not read.)
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.broker.admin import AdminSession, admin_session
-from migrator.broker.connection import ConnectionSettings
+from migrator.broker.connection import ConnectionSettings, EntityLocked
 from migrator.broker.frames import encode_properties
-from migrator.broker.names import entry_exchange
+from migrator.broker.names import entry_exchange, guard_queue
 from migrator.broker.publisher import Parcel, Publisher, WindowLimits
 from migrator.broker.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.broker.wire import Pump, Wire
@@ -21,7 +24,7 @@ from migrator.domain.delays import BITS
 from migrator.domain.marks import Pass, build_mark
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import Lane
-from migrator.errors import AccessRefused
+from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.ports import Outgoing, Settled, Staging
 
 _log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ def open_link(
     lane: Lane,
     owner: str,
     prefetch: int,
-    beat: Callable[[], None] = lambda: None,
+    guard: Callable[[], None] = lambda: None,
 ) -> RabbitLink:
     """Return a link for *lane*, ready to publish.
 
@@ -58,28 +61,36 @@ def open_link(
         owner: Who we are, for the broker's list of connections.
         prefetch: Rows that may be held in staging; at least those of the largest open batch
             with its receipt.
-        beat: Called while the broker is waited for, many times a second; never raises.
+        guard: Called before anything is published and while the broker is waited for, many times
+            a second: a sign of life. It raises when that must end.
 
     Raises:
         AccessRefused: User, password, virtual host, or a permission that is needed.
-        TargetUnavailable: Nobody answers.
+        TargetUnavailable: Nobody answers, or another connection still holds the lane.
         TargetError: The delay levels do not exist.
     """
-    pump = Pump(beat)
+
+    def opened(*, is_guarded: bool) -> RabbitLink:
+        pump = Pump(guard)
+        try:
+            link = RabbitLink(settings, lane=lane, owner=owner, prefetch=prefetch, pump=pump)
+            if is_guarded:
+                link.take_guard()
+            link.enter()
+        except BaseException:
+            pump.close()
+            raise
+        return link
+
     try:
-        wire = Wire(pump, settings.connection, f"migrator {owner} lane {lane} publish")
-        exchanges = _entries(settings) if settings.use_entries else None
-        return RabbitLink(
-            settings,
-            lane=lane,
-            owner=owner,
-            prefetch=prefetch,
-            wire=wire,
-            exchanges=exchanges or _native_exchanges(settings.version),
+        return opened(is_guarded=True)
+    except AccessRefused as exc:
+        link = opened(is_guarded=False)
+        _log.warning(
+            "the lane is not guarded on the broker: its queue may not be declared",
+            extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
         )
-    except BaseException:
-        pump.close()
-        raise
+        return link
 
 
 class RabbitLink:
@@ -92,18 +103,46 @@ class RabbitLink:
         lane: Lane,
         owner: str,
         prefetch: int,
-        wire: Wire,
-        exchanges: tuple[str, ...],
+        pump: Pump,
     ) -> None:
-        """Publish over *wire*, a delay of one second or more to its level's exchange."""
+        """Connect twice on *pump*; the guard is to be taken, and the levels are to be entered."""
+        name = f"migrator {owner} lane {lane}"
         self._settings = settings
         self._queues = LaneQueues(ledger_id=settings.ledger_id, lane=lane, version=settings.version)
-        self._owner = owner
         self._prefetch = prefetch
-        self._wire = wire
-        self._exchanges = exchanges
-        self._publisher = Publisher(wire, settings.limits)
+        self._wire = Wire(pump, settings.connection, f"{name} publish")
+        self._consuming = Wire(pump, settings.connection, f"{name} consume")
+        self._exchanges = _native_exchanges(settings.version)
+        self._publisher = Publisher(self._wire, settings.limits)
+        self._is_guarded = False
         self._staging: RabbitStaging | None = None
+
+    def take_guard(self) -> None:
+        """Declare the queue that only one connection can own; the broker drops it with us.
+
+        Raises:
+            AccessRefused: It may not be declared.
+            TargetUnavailable: Another connection still holds the lane.
+        """
+        lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
+        channel = self._consuming.channel()
+        try:
+            self._consuming.ask(
+                f"taking the guard of lane {lane}",
+                lambda done: channel.queue_declare(
+                    name, exclusive=True, auto_delete=True, callback=done
+                ),
+            )
+        except EntityLocked as exc:
+            raise TargetUnavailable(
+                f"another process still holds lane {lane} on the broker ({name})"
+            ) from exc
+        self._is_guarded = True
+
+    def enter(self) -> None:
+        """Have entry exchanges for messages with a delay, where they may be had."""
+        if self._settings.use_entries:
+            self._exchanges = _entries(self._settings) or self._exchanges
 
     @property
     def frame_max_bytes(self) -> int:
@@ -124,9 +163,10 @@ class RabbitLink:
         if self._staging is None:
             with admin_session(self._settings.connection, purpose="declare staging") as admin:
                 declare_staging(admin, self._queues)
-            name = f"migrator {self._owner} lane {self._queues.lane} consume"
+            if not self._is_guarded:
+                self.take_guard()
             self._staging = RabbitStaging(
-                wire=Wire(self._wire.pump, self._settings.connection, name),
+                wire=self._consuming,
                 publisher=self._publisher,
                 queues=self._queues,
                 prefetch=self._prefetch,
@@ -142,7 +182,14 @@ class RabbitLink:
         self._wire.pump.serve()
 
     def close(self) -> None:
-        """Close both connections; never raises, and takes two seconds at most."""
+        """Close both connections; never raises, and takes two seconds at most.
+
+        Once the guard says that publishing must end, what still waits to go out is dropped.
+        """
+        try:
+            self._wire.pump.guard()
+        except MigratorError:
+            self._wire.abandon()
         self._wire.pump.close()
 
     def _parcels(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> Iterator[Parcel]:

@@ -12,7 +12,9 @@ Rules:
 * nothing is sent while the broker blocks us, and no more than ``_BUFFER_BYTES`` waits in the
   output buffer, whatever the window allows;
 * an answer is kept with the pass it belongs to: what an abandoned pass is still owed can never
-  be counted for a later one.
+  be counted for a later one;
+* the guard of the connection is asked before anything is sent, however much room there is: an
+  owner that lost its lane, or is to stop, sends nothing more.
 """
 
 from __future__ import annotations
@@ -85,15 +87,13 @@ class Publisher:
         limits: WindowLimits,
         *,
         identity_of_returned: IdentityOfReturned | None = None,
-        guard: Callable[[], None] = lambda: None,
     ) -> None:
         """Open a channel with confirms on *wire*.
 
         *identity_of_returned* reads a returned message's identity where parcels carry one of
-        their own; else it is the mark's. *guard* raises when waiting must end.
+        their own; else it is the mark's.
         """
         self._wire = wire
-        self._guard = guard
         self._identity_of_returned = identity_of_returned or _by_mark
         self._limits = limits
         self._channel = wire.channel()
@@ -121,6 +121,7 @@ class Publisher:
             drawn = self._draw(source)
             if not drawn:
                 break
+            self._wire.pump.guard()
             self._send(target, drawn)
             self._wire.pump.step(0)
         self._wait(lambda: not target.unanswered)
@@ -181,7 +182,6 @@ class Publisher:
         pump = self._wire.pump
         progress, since_s = self._progress(), time.monotonic()
         while not pump.run(is_done, _CHECK_S):
-            self._guard()
             latest = self._progress()
             if latest != progress or self._wire.blocked_reason is not None:
                 progress, since_s = latest, time.monotonic()

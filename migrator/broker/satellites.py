@@ -37,18 +37,18 @@ def open_satellite_link(
 ) -> RabbitSatelliteLink:
     """Return a link for the dispatcher of *endpoint*, ready to publish; nothing is consumed yet.
 
-    *guard* raises when publishing must end, however long the broker lets it wait.
+    *guard* raises when waiting and publishing must end, however long the broker lets it wait.
 
     Raises:
         AccessRefused: User, password or virtual host.
         TargetUnavailable: Nobody answers.
     """
-    pump = Pump()
+    pump = Pump(guard)
     name = f"migrator {owner} dispatcher {endpoint}"
     try:
         publishing = Wire(pump, settings, f"{name} publish", reads_properties=True)
         consuming = Wire(pump, settings, f"{name} consume", reads_properties=True)
-        return RabbitSatelliteLink(publishing, consuming, limits, guard)
+        return RabbitSatelliteLink(publishing, consuming, limits)
     except BaseException:
         pump.close()
         raise
@@ -57,20 +57,12 @@ def open_satellite_link(
 class RabbitSatelliteLink:
     """Implements ``ports.SatelliteLink``; made by ``open_satellite_link``."""
 
-    def __init__(
-        self,
-        publishing: Wire,
-        consuming: Wire,
-        limits: WindowLimits,
-        guard: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, publishing: Wire, consuming: Wire, limits: WindowLimits) -> None:
         """Publish and consume over two connections of one pump."""
         self._pump = publishing.pump
         self._publishing = publishing
         self._consuming = consuming
-        self._publisher = Publisher(
-            publishing, limits, identity_of_returned=_returned_identity, guard=guard
-        )
+        self._publisher = Publisher(publishing, limits, identity_of_returned=_returned_identity)
         self._arrived: deque[Delivery] = deque()
         self._unsettled: dict[int, tuple[Any, int]] = {}
         self._last_tag = 0

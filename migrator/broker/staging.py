@@ -21,10 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from migrator.broker.admin import AdminSession
-from migrator.broker.connection import EntityLocked
 from migrator.broker.frames import encode_bare_properties, encode_properties
 from migrator.broker.names import (
-    guard_queue,
     receipt_value,
     receipts_queue,
     router_exchange,
@@ -123,16 +121,13 @@ class RabbitStaging:
     def __init__(
         self, *, wire: Wire, publisher: Publisher, queues: LaneQueues, prefetch: int
     ) -> None:
-        """Take the lane's guard and consume both queues; they must be declared.
+        """Consume both queues; they must be declared, and the lane's guard must be ours.
 
         Args:
             wire: The consuming connection, used for nothing else.
             publisher: The lane's publisher, on its own connection.
             queues: Which lane of which ledger.
             prefetch: At least the rows of the largest open batch, its receipt, and a margin.
-
-        Raises:
-            TargetUnavailable: Another connection still holds the lane.
         """
         if not 0 < prefetch <= _MAX_PREFETCH:
             raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
@@ -144,7 +139,6 @@ class RabbitStaging:
         self._receipts: dict[Pass, list[int]] = {}
         self._foreign: str | None = None
         self._channel = wire.channel()
-        self._take_guard()
         self._consume(self._channel, queues.staging, prefetch, self._on_staged)
         self._receipts_channel = wire.channel()
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
@@ -203,21 +197,6 @@ class RabbitStaging:
             self._wire.tell(self._receipts_channel.basic_ack, tag)
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
-
-    def _take_guard(self) -> None:
-        """Declare the queue that only one connection can own; the broker drops it with us."""
-        name = guard_queue(self._queues.ledger_id, self._queues.lane)
-        try:
-            self._wire.ask(
-                f"taking the guard of lane {self._queues.lane}",
-                lambda done: self._channel.queue_declare(
-                    name, exclusive=True, auto_delete=True, callback=done
-                ),
-            )
-        except EntityLocked as exc:
-            raise TargetUnavailable(
-                f"another process still holds lane {self._queues.lane} on the broker ({name})"
-            ) from exc
 
     def _consume(
         self, channel: Any, queue: str, prefetch: int, on_message: Callable[..., None]

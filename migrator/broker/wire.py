@@ -82,9 +82,13 @@ class _ReadingConnection(_Connection):
 class Pump:
     """Runs what happens on the connections of one lane, while somebody waits for it."""
 
-    def __init__(self, beat: Callable[[], None] = lambda: None) -> None:
-        """Make a loop without connections; *beat* is called at every step, as a sign of life."""
-        self._beat = beat
+    def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
+        """Make a loop without connections.
+
+        *guard* is called again and again while somebody waits, and before anything is published:
+        a sign of life. It raises when waiting and publishing must end.
+        """
+        self.guard = guard
         self._loop: Any = IOLoop()
         self._loop.activate_poller()
         self._failure: TargetError | None = None
@@ -116,12 +120,13 @@ class Pump:
     def run(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the connections until *is_done* or the timeout; at least one step either way.
 
-        Returns what *is_done* said last. Raises as ``check`` does.
+        Returns what *is_done* said last. Raises as ``check`` and the guard do.
         """
         self.check()
         deadline_s = time.monotonic() + timeout_s
         left_s = timeout_s
         while not is_done():
+            self.guard()
             self.step(max(left_s, 0.0))
             self.check()
             if left_s <= 0:
@@ -131,19 +136,6 @@ class Pump:
 
     def step(self, wait_s: float) -> None:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
-        self._beat()
-        self._handle(wait_s)
-
-    def serve(self) -> None:
-        """Do what is due (heartbeats), without waiting, and give no sign of life.
-
-        Raises as ``check`` does.
-        """
-        self.check()
-        self._handle(0.0)
-        self.check()
-
-    def _handle(self, wait_s: float) -> None:
         if self._is_closed:
             return
         bound = self._loop.call_later(wait_s, _nothing)
@@ -156,6 +148,15 @@ class Pump:
             self.fail(broken)
         finally:
             self._loop.remove_timeout(bound)
+
+    def serve(self) -> None:
+        """Do what is due (heartbeats), without waiting, and give no sign of life.
+
+        Raises as ``check`` does.
+        """
+        self.check()
+        self.step(0.0)
+        self.check()
 
     def adopt(self, wire: Wire) -> None:
         """Take care of closing *wire*."""
@@ -288,7 +289,7 @@ class Wire:
         self._connection.send_frames(frames)
 
     def flush(self, timeout_s: float) -> None:
-        """Push the output towards the socket for a while; does not raise."""
+        """Push the output towards the socket for a while; raises what the guard does."""
         with contextlib.suppress(TargetError):
             self.pump.run(lambda: self.buffered_bytes == 0, timeout_s)
 

@@ -86,7 +86,6 @@ class LaneOpener:
                 clock=app.clock,
                 version=app.plan.delays,
                 fault=app.fault,
-                guard=stop.check,
             ),
             claiming=OneByOne(pools, "claiming"),
             preparing=OneByOne(pools, "preparing"),
@@ -103,7 +102,7 @@ class LaneOpener:
             self._stop.check()
             held.check()
 
-        link = self._app.open_link(held.lease, held.beat)
+        link = self._app.open_link(held.lease, guard)
         self._parts.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
             self._parts,

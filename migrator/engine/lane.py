@@ -209,11 +209,15 @@ class LaneSession:
         self._hold_rate(len(prepared.messages), began_s)
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
-        self.doing = f"publishing batch {prepared.batch.id}"
-        batch, unroutable = self._parts.direct.hand_over(prepared, self._link, self._lease)
+        batch, unroutable = self._parts.direct.hand_over(
+            prepared, self._link, self._lease, tell=self._tell
+        )
         taken = [each for each in prepared.messages if each.row_index not in unroutable]
         self._traced[batch.id] = self._parts.tracer.pick(taken)
         self._count(batch, len(taken))
+
+    def _tell(self, doing: str) -> None:
+        self.doing = doing
 
     def _hand_over_staged(self, prepared: Prepared) -> None:
         self.doing = f"staging batch {prepared.batch.id}"

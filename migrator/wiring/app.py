@@ -201,7 +201,7 @@ class App(BrokerParts, LedgerParts):
             own_queue_of=self.own_queue_of,
         )
 
-    def open_link(self, lease: Lease, beat: Callable[[], None]) -> Link:
+    def open_link(self, lease: Lease, guard: Callable[[], None]) -> Link:
         """Connect to the broker for the lane of *lease*; see ``broker.link.open_link``."""
         from migrator.broker.link import LinkSettings, open_link
         from migrator.broker.publisher import WindowLimits
@@ -219,7 +219,7 @@ class App(BrokerParts, LedgerParts):
             use_entries=given.use_entries,
         )
         owner = lease.owner.split("/")[0]
-        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, beat=beat)
+        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
 
     def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
         """Return the staged hand-over of one lane over one link."""

@@ -16,7 +16,7 @@ from migrator.broker.link import RabbitLink, open_link
 from migrator.broker.publisher import WindowLimits
 from migrator.broker.topology import create_delays
 from migrator.domain.timeouts import Lane
-from migrator.errors import AccessRefused, TargetError, TargetUnavailable
+from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
 from migrator.ports import Outgoing, Settled
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
@@ -93,6 +93,25 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
             assert not settled.returned
     assert confirmed < 1500
     wait_until(lambda: _waiting(vhost.amqp_url) == confirmed)
+
+
+def test_nothing_is_sent_once_the_guard_says_so(url: str) -> None:
+    """However much room there is: an owner that lost its lane publishes no row more."""
+    lost, settled, before = threading.Event(), Settled(), _waiting(url)
+
+    def guard() -> None:
+        if lost.is_set():
+            raise LeaseLost("lane 0: the lease is no longer ours")
+
+    def messages() -> Iterator[Outgoing]:
+        for row in range(1000):
+            if row == 200:
+                lost.set()
+            yield outgoing(DAY_S, row)
+
+    with opened(link_settings(url), guard=guard) as link, pytest.raises(LeaseLost):
+        link.publish(a_pass(), messages(), settled)
+    assert _quiet(url) - before <= 200
 
 
 def test_large_bodies_arrive_whole(url: str) -> None:
@@ -289,7 +308,10 @@ def test_without_rights_the_native_exchanges_are_used(
     with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
         link.publish(a_pass(), [outgoing(DAY_S)], settled)
     assert settled.confirmed == {0}
-    assert [r.action for r in caplog.records if hasattr(r, "action")] == ["entries_refused"]
+    assert [r.action for r in caplog.records if hasattr(r, "action")] == [
+        "entries_refused",
+        "lane_unguarded",
+    ]
     exchanges = vhost.node.api("GET", f"exchanges/{quote(vhost.name, safe='')}")
     assert not any(row["name"].startswith("migrator.") for row in exchanges)
 
@@ -417,7 +439,7 @@ def test_tls_with_our_authority_and_a_client_certificate(
 @pytest.mark.timeout(180)
 def test_a_link_that_is_served_once_a_second_outlives_a_long_wait(url: str) -> None:
     """As while a claim of documents takes its time; unserved, the broker would close it."""
-    with opened(link_settings(url)) as served, opened(link_settings(url)) as silent:
+    with opened(link_settings(url)) as served, opened(link_settings(url), lane=1) as silent:
         for _ in range(30):
             time.sleep(1.0)
             served.serve()

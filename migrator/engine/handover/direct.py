@@ -7,6 +7,7 @@ living process only rows without an answer are published again. Source: design s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -15,10 +16,16 @@ from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Event
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
+from migrator.errors import TargetUnavailable
 from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Link, Settled
 
-_NACK_PAUSE_S: Final = 0.2
-"""After the broker refused rows, wait this long before they are tried again."""
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.2
+"""After the broker refused rows, until they are tried again; doubles while it takes none."""
+_LONGEST_PAUSE_S: Final = 5.0
+_NEW_LINK_EVERY: Final = 6
+"""So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
 
 
 class DirectHandOver:
@@ -31,35 +38,37 @@ class DirectHandOver:
         clock: Clock,
         version: DelaysVersion,
         fault: FaultPoint,
-        guard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Publish into the levels of *version*; *guard* raises when trying again must end."""
-        self._guard = guard
+        """Publish into the levels of *version*."""
         self._batches = batches
         self._clock = clock
         self._version = version
         self._fault = fault
-        self._answered: dict[Pass, Settled] = {}
+        self._answered: dict[Pass, tuple[Settled, _Refusals]] = {}
 
     def hand_over(
-        self, prepared: Prepared, link: Link, lease: Lease
+        self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
     ) -> tuple[Batch, frozenset[int]]:
         """Return the batch once all its rows are settled, and which of them were unroutable.
 
+        *tell* is called with what is going on.
+
         Raises:
-            TargetUnavailable: Rows without an answer are unknown. Called again with the same
-                batch, in this process, only those are published once more.
+            TargetUnavailable: Rows without an answer are unknown, or a new link is to be tried
+                because the broker takes none. Called again with the same batch, in this process,
+                only those are published once more.
             LeaseLost: Stop; the lane's new owner publishes the batch again.
+            Interrupted: As LeaseLost; raised while the link waits.
         """
         batch = self._begin(prepared.batch, lease)
-        settled = self._answered[batch.current_pass]
+        settled, refusals = self._answered[batch.current_pass]
+        tell(f"publishing batch {batch.id}")
         while rest := [m for m in prepared.messages if not _is_answered(m.row_index, settled)]:
             messages = outgoing(rest, version=self._version, clock=self._clock, least_delay_s=0)
             halfway = at_half(messages, len(rest), lambda: self._fault("direct.publishing"))
             link.publish(batch.current_pass, halfway, settled)
-            if len(settled.confirmed) + len(settled.returned) < len(prepared.messages):
-                self._guard()
-                link.idle(_NACK_PAUSE_S)
+            if left := len(prepared.messages) - len(settled.confirmed) - len(settled.returned):
+                link.idle(refusals.note(batch, left, tell))
         self._fault("direct.confirmed")
         return self._settle(prepared, batch, settled, lease)
 
@@ -68,7 +77,9 @@ class DirectHandOver:
         if batch.state is BatchState.PUBLISHING and batch.current_pass in self._answered:
             return batch
         batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-        self._answered = {batch.current_pass: Settled()}  # another owner may have ended others
+        self._answered = {
+            batch.current_pass: (Settled(), _Refusals())
+        }  # another owner may have ended others
         self._fault("direct.begun")
         return batch
 
@@ -91,6 +102,44 @@ class DirectHandOver:
         self._answered.pop(batch.current_pass, None)
         self._fault("direct.handed_over")
         return batch, frozenset(each.row_index for each in unroutable)
+
+
+class _Refusals:
+    """How often the broker refused rows of one batch, and how long to wait after each time."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._in_vain = 0
+        self._left: int | None = None
+
+    def note(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
+        """Tell that *left* rows were refused; return the pause before they are tried again.
+
+        Raises:
+            TargetUnavailable: None was taken for a while. To a channel that a quorum queue once
+                refused, it goes on refusing although a policy gives it room (measured, 3.10).
+        """
+        is_stuck = self._left is not None and left >= self._left
+        self._in_vain = self._in_vain + 1 if is_stuck else 0
+        self._left = left
+        self._times += 1
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 10), _LONGEST_PAUSE_S)
+        text = f"the broker refuses {left} rows of batch {batch.id}; is a level queue full?"
+        tell(f"publishing: {text}")
+        if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …: a line, never a flood
+            _log.warning(
+                "the broker refuses rows, and they are published again; is a level queue full?",
+                extra={
+                    "action": "rows_refused",
+                    "batch": batch.id,
+                    "rows": left,
+                    "times": self._times,
+                    "retry_in_s": pause_s,
+                },
+            )
+        if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
+            raise TargetUnavailable(text)
+        return pause_s
 
 
 def _is_answered(row_index: int, settled: Settled) -> bool:

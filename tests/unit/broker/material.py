@@ -21,6 +21,7 @@ from migrator.broker.topology import create_delays
 from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
+from migrator.errors import TargetUnavailable
 from migrator.ports import Outgoing
 
 LEDGER = "abc123"
@@ -108,13 +109,35 @@ def link_settings(
 
 
 @contextmanager
-def opened(settings: LinkSettings, *, lane: int = 0, prefetch: int = 2000) -> Iterator[RabbitLink]:
-    """Open a link and close it afterwards."""
-    link = open_link(settings, lane=Lane(lane), owner="tester", prefetch=prefetch)
+def opened(
+    settings: LinkSettings,
+    *,
+    lane: int = 0,
+    prefetch: int = 2000,
+    guard: Callable[[], None] = lambda: None,
+    patience_s: float = 10.0,
+) -> Iterator[RabbitLink]:
+    """Open a link and close it afterwards; the broker may not have noticed the last one's end."""
+
+    def attempt() -> RabbitLink:
+        return open_link(settings, lane=Lane(lane), owner="tester", prefetch=prefetch, guard=guard)
+
+    link = _in_the_end(attempt, patience_s)
     try:
         yield link
     finally:
         link.close()
+
+
+def _in_the_end(attempt: Callable[[], RabbitLink], patience_s: float) -> RabbitLink:
+    ends_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return attempt()
+        except TargetUnavailable as exc:
+            if "still holds lane" not in str(exc) or time.monotonic() >= ends_s:
+                raise
+            time.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Pace
 from migrator.errors import HandOverDoubtful, SourceGone, StoreUnavailable, TargetUnavailable
-from migrator.ports import Batch, Lease, Unreachable
+from migrator.ports import Batch, Lease, Outgoing, Settled, Unreachable
 from tests.unit.engine.memory import (
     ENDPOINT,
     LEASE,
@@ -257,6 +259,45 @@ def test_kills_cuts_and_splits_in_any_order_lose_nothing(
     assert world.lost() == []
     if mode is Mode.STAGED:
         assert world.doubled() == []
+
+
+def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Status says so, lines of the log grow rarer; all go as soon as it takes any."""
+    world = World(rows=5)
+    session, link, _ = world.process(Mode.DIRECT)
+    pauses: list[float] = []
+    shown: list[str] = []
+
+    def idle(wait_s: float) -> None:
+        world.broker.clock.elapsed += wait_s
+        pauses.append(wait_s)
+        shown.append(session.doing)
+        world.broker.failure_rate = float(len(pauses) < 20)
+
+    world.broker.failure_rate = 1.0
+    link.publish = partial(_refusing, link)  # type: ignore[method-assign]
+    link.idle = idle  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "migrator"):
+        for _ in range(4):  # over a new link now and then
+            with contextlib.suppress(TargetUnavailable):
+                work(session)
+    assert world.lost() == []
+    assert world.doubled() == []
+    assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert shown[0].startswith("publishing: the broker refuses 5 rows of batch 1;")
+    lines = [each for each in caplog.records if vars(each).get("action") == "rows_refused"]
+    assert [vars(each)["times"] for each in lines] == [1, 2, 4, 8, 16]
+
+
+def _refusing(
+    link: MemoryLink, _pass: Pass, messages: Iterable[Outgoing], settled: Settled
+) -> None:
+    for outgoing in messages:
+        if not link.broker.cut():
+            link.broker.arrive(outgoing)
+            settled.confirmed.add(outgoing.message.row_index)
 
 
 def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
