@@ -1,4 +1,4 @@
-"""Asking a private server's HTTP API, on the loopback interface."""
+"""Asking a private server's HTTP API."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def ask(
     *,
     login: str = "",
     tls: ssl.SSLContext | None = None,
+    host: str = LOOPBACK,
 ) -> Any:
     """Return the decoded answer; None: it is empty.
 
@@ -29,6 +30,7 @@ def ask(
         body: Sent as JSON; None: nothing is.
         login: ``user:password``; empty: none is given.
         tls: Whom to trust and who we are; None: it is plain HTTP.
+        host: Where the server is.
 
     Raises:
         ServerFailedError: The server refused; says what it answered.
@@ -37,9 +39,9 @@ def ask(
     if login:
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
     connection = (
-        http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_S)
+        http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
         if tls is None
-        else http.client.HTTPSConnection(LOOPBACK, port, timeout=PATIENCE_S, context=tls)
+        else http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=tls)
     )
     try:
         payload = None if body is None else json.dumps(body)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from dev.network import Host
 from dev.processes import (
     LOOPBACK,
     PrivateServer,
@@ -19,18 +20,21 @@ from dev.processes import (
     free_port,
 )
 
+_USUAL_PORT = 4369
 _TOLD = re.compile(r"\{ok, (.*)\}", re.DOTALL)
 
 
 class Epmd(PrivateServer):
     """Erlang's port mapper, on a port of its own so that the machine's epmd is left alone.
 
-    Nodes that shall form a cluster share one.
+    Nodes of one host that shall form a cluster share one. On a host of dev/network.py it listens
+    on all addresses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host | None = None) -> None:
         super().__init__("epmd", None, name="epmd")
-        self.port = free_port()
+        self.port = free_port() if host is None else _USUAL_PORT  # the same on all hosts
+        self._host = host
 
     def start(self) -> Self:
         """Start it, unless it runs."""
@@ -41,9 +45,13 @@ class Epmd(PrivateServer):
         )
         if program is None:
             raise ServerMissingError("Erlang is not installed here (epmd was not found)")
-        command = [program, "-port", str(self.port), "-address", LOOPBACK]
+        command = [program, "-port", str(self.port)]
+        if self._host is None:
+            command, address = [*command, "-address", LOOPBACK], LOOPBACK
+        else:
+            command, address = self._host.namespace.enter(command), self._host.address
         self._process.start(command, env=os.environ, cwd=self.data_dir)
-        self._process.wait_ready(lambda: accepts(self.port))
+        self._process.wait_ready(lambda: accepts(self.port, address))
         return self
 
 
@@ -52,7 +60,14 @@ def can_evaluate() -> bool:
     return shutil.which("erl_call") is not None
 
 
-def evaluate(expression: str, *, node: str, cookie: str, environment: Mapping[str, str]) -> str:
+def evaluate(
+    expression: str,
+    *,
+    node: str,
+    cookie: str,
+    environment: Mapping[str, str],
+    host: Host | None = None,
+) -> str:
     """Have *node* evaluate Erlang that ends in a full stop; return the value as it is printed.
 
     It takes 20 ms; ``rabbitmqctl`` takes one to two seconds.
@@ -60,8 +75,9 @@ def evaluate(expression: str, *, node: str, cookie: str, environment: Mapping[st
     Raises:
         ServerFailedError: The node cannot be asked, or says no.
     """
+    command = ["erl_call", "-R", "-e", "-n", node, "-c", cookie]
     done = subprocess.run(
-        ["erl_call", "-R", "-e", "-n", node, "-c", cookie],
+        command if host is None else host.namespace.enter(command),
         input=f"{expression}\n",
         env=environment,
         capture_output=True,
@@ -74,10 +90,10 @@ def evaluate(expression: str, *, node: str, cookie: str, environment: Mapping[st
     return told.group(1)
 
 
-def accepts(port: int) -> bool:
-    """Return whether somebody listens on a port of the loopback interface."""
+def accepts(port: int, host: str = LOOPBACK) -> bool:
+    """Return whether somebody listens on a port."""
     try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
+        socket.create_connection((host, port), timeout=1).close()
     except OSError:
         return False
     return True

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from dev import erlang
 from dev.api import ask
 from dev.erlang import Epmd, accepts
+from dev.network import Host
 from dev.processes import (
     LOOPBACK,
     PrivateServer,
@@ -69,6 +70,10 @@ class RabbitNode(PrivateServer):
     """
 
     _listen_on = LOOPBACK
+    host = LOOPBACK
+    """Where clients reach it."""
+    _on: Host | None = None
+    """The host in a network of our own that it runs on; None: this machine."""
 
     def __init__(
         self,
@@ -82,13 +87,13 @@ class RabbitNode(PrivateServer):
     ) -> None:
         self._check_installed()
         super().__init__("rabbit", data_dir, name="RabbitMQ")
-        self.name = self._remembered("node_name", f"migrator-{secrets.token_hex(4)}@localhost")
+        self.name = self._remembered("node_name", self._new_name())
         self.amqp_port = free_port()
         self.management_port = free_port()
         self.amqps_port = free_port() if tls else 0
         self._dist_port = free_port()
         self._own_epmd = epmd is None
-        self.epmd = epmd or Epmd()
+        self.epmd = epmd or Epmd(self._on)
         self._tls = tls
         self._verify_clients = verify_clients
         self._extra_config = extra_config
@@ -126,7 +131,7 @@ class RabbitNode(PrivateServer):
 
     def amqp_url(self, vhost: str = "/", *, user: str = "guest", password: str = "guest") -> str:
         """Return the plain AMQP address of a virtual host."""
-        return f"amqp://{user}:{password}@{LOOPBACK}:{self.amqp_port}/{quote(vhost, safe='')}"
+        return f"amqp://{user}:{password}@{self.host}:{self.amqp_port}/{quote(vhost, safe='')}"
 
     def amqps_url(self, vhost: str = "/", *, user: str = "guest", password: str = "guest") -> str:
         """Return the TLS address of a virtual host; the node must have been given ``tls``."""
@@ -137,7 +142,7 @@ class RabbitNode(PrivateServer):
     @property
     def management_url(self) -> str:
         """The address of the management API, with credentials."""
-        return f"http://guest:guest@{LOOPBACK}:{self.management_port}"
+        return f"http://guest:guest@{self.host}:{self.management_port}"
 
     # --- administration ---------------------------------------------------------------------
 
@@ -149,7 +154,8 @@ class RabbitNode(PrivateServer):
 
     def api(self, method: str, path: str, body: object = None) -> Any:
         """Call the management API, ``path`` below ``/api/``; return the decoded answer."""
-        return ask(self.management_port, method, f"/api/{path}", body, login="guest:guest")
+        port, path = self.management_port, f"/api/{path}"
+        return ask(port, method, path, body, login="guest:guest", host=self.host)
 
     def create_vhost(self, name: str) -> None:
         """Create a virtual host, open to ``guest``."""
@@ -188,7 +194,11 @@ class RabbitNode(PrivateServer):
             return self.ctl("eval", expression).strip()
         cookie = self._remembered(".erlang.cookie", "")
         return erlang.evaluate(
-            expression, node=self.name, cookie=cookie, environment=self._environment()
+            expression,
+            node=self.name,
+            cookie=cookie,
+            environment=self._environment(),
+            host=self._on,
         )
 
     def lose_sight_of_consumers(self, url: str, queue: str) -> None:
@@ -221,7 +231,7 @@ class RabbitNode(PrivateServer):
     def ctl(self, *args: str) -> str:
         """Run ``rabbitmqctl`` on this node (one to two seconds); return what it printed."""
         done = subprocess.run(
-            rabbitmq("rabbitmqctl", "--silent", "--node", self.name, *args),
+            self._there(rabbitmq("rabbitmqctl", "--silent", "--node", self.name, *args)),
             env=self._environment(),
             cwd=self.data_dir,
             capture_output=True,
@@ -239,8 +249,14 @@ class RabbitNode(PrivateServer):
 
     def _launch(self) -> None:
         self.epmd.start()
-        command = rabbitmq("rabbitmq-server")
+        command = self._there(rabbitmq("rabbitmq-server"))
         self._process.start(command, env=self._environment(), cwd=self.data_dir)
+
+    def _there(self, command: list[str]) -> list[str]:
+        return command if self._on is None else self._on.namespace.enter(command)
+
+    def _new_name(self) -> str:
+        return f"migrator-{secrets.token_hex(4)}@localhost"
 
     def _remembered(self, file: str, value: str) -> str:
         """Return what the data folder says; where it is new, ``value`` from now on."""
@@ -305,7 +321,9 @@ class RabbitNode(PrivateServer):
 
     def _ready(self) -> bool:
         return (
-            _speaks_amqp(self.amqp_port) and accepts(self.management_port) and self._api_answers()
+            _speaks_amqp(self.host, self.amqp_port)
+            and accepts(self.management_port, self.host)
+            and self._api_answers()
         )
 
     def _api_answers(self) -> bool:
@@ -316,9 +334,9 @@ class RabbitNode(PrivateServer):
         return True
 
 
-def _speaks_amqp(port: int) -> bool:
+def _speaks_amqp(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=2) as connection:
+        with socket.create_connection((host, port), timeout=2) as connection:
             connection.sendall(_AMQP_HELLO)
             return connection.recv(1) == b"\x01"  # a method frame: connection.start
     except OSError:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
+from dev.cluster import Cluster
 from dev.raven_parts import MAIN
 from dev.servers import (
     AzuriteServer,
@@ -136,6 +137,20 @@ def vhost(rabbit_node: RabbitNode) -> Iterator[Vhost]:
     yield Vhost(name, rabbit_node)
     if rabbit_node.running:
         rabbit_node.delete_vhost(name)
+
+
+@contextmanager
+def three_nodes(**options: Any) -> Iterator[Cluster]:
+    """Yield a cluster of three nodes; where no network of hosts can be made, say why.
+
+    With ``CI`` in the environment too it is skipped: what a machine allows is not ours to promise.
+    """
+    try:
+        cluster = Cluster(**options)
+    except ServerMissingError as missing:
+        pytest.skip(str(missing))
+    with cluster:
+        yield cluster
 
 
 @dataclass(frozen=True, slots=True)
