@@ -36,6 +36,7 @@ from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
 from tests.e2e.rows import Account, Found, Row
+from tests.support.fork_server import Forked
 
 FAULT_VARIABLE = "MIGRATOR_FAULT_POINT"
 _PROGRAM_S = 200.0
@@ -57,6 +58,8 @@ class Rig:
     settings: dict[str, str] = field(default_factory=dict)
     config: Path | None = None
     """The program's configuration file, if it shall have one."""
+    is_fresh: bool = False
+    """Start the program in a fresh interpreter, not as a fork of one that has it loaded."""
     said: dict[subprocess.Popen[str], Future[tuple[str, str]]] = field(default_factory=dict)
     """What each program wrote, once it has ended. Read all the time: a full pipe would stop it."""
 
@@ -193,12 +196,16 @@ class Rig:
         if fault is not None:
             environment[FAULT_VARIABLE] = fault
         given = ("--config", str(self.config)) if self.config else ()
-        process = subprocess.Popen(
-            [*self.program, *given, *args],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = (
+            subprocess.Popen(
+                [*self.program, *given, *args],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            if self.is_fresh
+            else Forked([*given, *args], env=environment)
         )
         self.said[process] = Future()
         threading.Thread(target=_read, args=(process, self.said[process]), daemon=True).start()

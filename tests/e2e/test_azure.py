@@ -140,7 +140,7 @@ def test_kill_at_random_moments(azure: AzureRig, mode: str, kills: int) -> None:
         kills,
         rows_per_kill=40,
         batches=(25, 40, 8),
-        moments_s=(1.2, 4.5),
+        moments_s=(0.3, 3.2),
         beside=timeout_manager,
     )
 

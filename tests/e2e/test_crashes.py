@@ -58,6 +58,7 @@ def test_kill_at_step_on_mariadb(mariadb_rig: Rig, mode: str, name: str) -> None
 
 def kill_at_step(rig: Rig, mode: str, name: str) -> None:
     """Kill the program at a step, let it go on, and account for all."""
+    rig.is_fresh = name == "staged.nacked"
     rig.prepare()
     rows = [row() for _ in range(5 * BATCH)]
     rig.insert(rows)
@@ -102,7 +103,7 @@ def kill_at_random_moments(
     new_row: Callable[[], Row] = row,
     rows_per_kill: int = 5000,
     batches: Sequence[int] = (BATCH, 250, 40),
-    moments_s: tuple[float, float] = (0.8, 3.0),
+    moments_s: tuple[float, float] = (0.1, 1.8),
     beside: Callable[[Random], Collection[str]] = lambda _dice: (),
 ) -> None:
     """Kill the program, again and again, let it come to its end, and account for all.

@@ -68,6 +68,7 @@ def doing(rig: Rig) -> str:
 @pytest.mark.punctual
 def test_sigterm_finishes_the_batch_in_hand(rig: Rig) -> None:
     """Told to end in the middle, it leaves no batch open and takes no new one."""
+    rig.is_fresh = True
     rig.settings = {**SMALL_BATCHES, "MIGRATOR_HANDOVER__RATE_LIMIT": "200"}
     rig.prepare()
     rows = [row() for _ in range(3000)]

@@ -196,7 +196,7 @@ def test_kill_at_random_moments(rig: RavenRig, mode: str, kills: int) -> None:
             new_row=lambda: as_document(row()),
             rows_per_kill=100,
             batches=(40, 25, 10),
-            moments_s=(1.2, 4.5),
+            moments_s=(0.3, 3.2),
             beside=timeout_manager,
         )
 

@@ -105,6 +105,7 @@ def silent_s(manager: ServiceManager) -> float:
 
 def test_a_service_manager_hears_what_is_true(rig: Rig, tmp_path: Path) -> None:
     """READY after every check only; no sign of life while a lane hangs; STOPPING at the end."""
+    rig.is_fresh = True
     rig.prepare()
     with ServiceManager(tmp_path / "notify") as manager, ServiceManager(tmp_path / "no") as other:
         refused = rig.start(

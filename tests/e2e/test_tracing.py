@@ -52,6 +52,7 @@ def parents(spans: list[SeenSpan]) -> dict[str | int, tuple[str, str]]:
 
 def test_what_is_handed_over_continues_its_senders_trace(rig: Rig, collector: Collector) -> None:
     """Staged and direct; the message itself stays as it is; what is no trace is ignored."""
+    rig.is_fresh = True  # the tracing library reads its variables when it is imported
     rig.prepare()
     far = [traced_row(timedelta(days=3)) for _ in range(3)]
     overdue = traced_row(timedelta(seconds=-60))
