@@ -161,8 +161,7 @@ class RabbitLink:
     def staging(self) -> Staging:
         """Return the lane's staging queue, declared, bound and consumed from now on."""
         if self._staging is None:
-            with admin_session(self._settings.connection, purpose="declare staging") as admin:
-                declare_staging(admin, self._queues)
+            self._declare_staging()
             if not self._is_guarded:
                 self.take_guard()
             self._staging = RabbitStaging(
@@ -170,8 +169,13 @@ class RabbitLink:
                 publisher=self._publisher,
                 queues=self._queues,
                 prefetch=self._prefetch,
+                declare=self._declare_staging,
             )
         return self._staging
+
+    def _declare_staging(self) -> None:
+        with admin_session(self._settings.connection, purpose="declare staging") as admin:
+            declare_staging(admin, self._queues)
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for up to *wait_s* seconds."""

@@ -119,7 +119,13 @@ class RabbitStaging:
     """Implements ``ports.Staging`` on a publisher and a consuming connection."""
 
     def __init__(
-        self, *, wire: Wire, publisher: Publisher, queues: LaneQueues, prefetch: int
+        self,
+        *,
+        wire: Wire,
+        publisher: Publisher,
+        queues: LaneQueues,
+        prefetch: int,
+        declare: Callable[[], None],
     ) -> None:
         """Consume both queues; they must be declared, and the lane's guard must be ours.
 
@@ -128,12 +134,15 @@ class RabbitStaging:
             publisher: The lane's publisher, on its own connection.
             queues: Which lane of which ledger.
             prefetch: At least the rows of the largest open batch, its receipt, and a margin.
+            declare: Calls ``declare_staging`` over a connection of its own.
         """
         if not 0 < prefetch <= _MAX_PREFETCH:
             raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
         self._wire = wire
         self._publisher = publisher
         self._queues = queues
+        self.bind_again = declare
+        """Implements ``ports.Staging.bind_again``."""
         self._held: dict[Pass, _HeldPass] = {}
         self._published: set[Pass] = set()
         self._receipts: dict[Pass, list[int]] = {}

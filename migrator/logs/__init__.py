@@ -74,6 +74,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "pause_kept": "an endpoint was paused before this start, and is still; who, why and since when",
     "preflight_finding": "a check found something to know, or could not look",
     "recall_stuck": "handed-over timeouts stay with the broker: the store they came from is gone",
+    "receipt_late": "a receipt takes long: it names the batch, since when and until when, and binds"
+    " the levels again",
     "recheck_changed": "the broker's checks, made again, find something else; it says what",
     "reload_refused": "the settings that were read anew are wrong; nothing was changed",
     "reloaded": "the settings were read anew; it names what changed, and what needs a restart",

@@ -155,6 +155,17 @@ class Staging(Protocol):
         """
         ...
 
+    def bind_again(self) -> None:
+        """Declare and bind again all that leads from here to the levels and to the receipts.
+
+        Nothing changes where all is there; what somebody deleted or made anew meanwhile is bound
+        as before, and the broker sends on what it could not, within minutes.
+
+        Raises:
+            TargetError: Something is missing or refused; what is held stays as it is.
+        """
+        ...
+
     def settle_receipt(self, batch_pass: Pass) -> None:
         """Acknowledge a receipt, once the ledger knows what it says; unknown ones are ignored."""
         ...

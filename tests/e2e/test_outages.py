@@ -16,7 +16,7 @@ from dev.rabbit import RabbitNode
 from dev.servers import wait_until
 from migrator.broker.names import staging_name
 from migrator.domain.headers import NON_DURABLE
-from migrator.domain.routing import DelaysVersion
+from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import Lane
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
@@ -116,6 +116,34 @@ def test_non_durable_rows_survive_a_restart_of_the_broker(
     assert set(found) == {each.id for each in rows}
     said = {(each.delivery_mode, each.headers[NON_DURABLE]) for each in found.values()}
     assert said == {(2, "True")}
+
+
+@pytest.mark.slow
+def test_a_level_that_was_rebuilt_is_bound_again(rig: Rig, vhost: Any) -> None:
+    """Its messages find no way any more, the receipt neither; nobody is asked to decide.
+
+    The broker tries again when a confirm is overdue: every three minutes, here every second.
+    """
+    setting = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
+    vhost.node.evaluate(setting.format(1000))
+    try:
+        rig.prepare()
+        rig.insert([row()])
+        process = rig.start("run", "--endpoint", "Sales")
+        wait_until(partial(_handed_over, rig, 1), what="staging")
+        rig.drain_levels()
+        with rig.amqp() as connection:
+            for level in range(28):
+                connection.channel().queue_delete(level_name(rig.delays, level))
+        rig.create_levels()
+        rows = [row() for _ in range(100)]
+        rig.insert(rows)
+        wait_until(partial(_handed_over, rig, 2), what="handing over")
+        assert "receipt_late" in rig.stop(process)
+    finally:
+        vhost.node.evaluate(setting.format(180_000))
+    account = rig.account(rows, "Billing")
+    assert (account.lost, account.duplicated) == ((), ())
 
 
 def test_a_queue_that_gives_all_out_again_leaves_nothing_to_decide(rig: Rig, vhost: Any) -> None:

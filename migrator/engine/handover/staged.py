@@ -15,7 +15,10 @@ Source: design section 5.2; docs/adr/0001-hand-over-protocol.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from datetime import timedelta
+from operator import itemgetter
 from typing import Final
 
 from migrator.domain.marks import Pass
@@ -23,14 +26,19 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import BatchId
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
-from migrator.errors import HandOverDoubtful
+from migrator.errors import HandOverDoubtful, TargetError
 from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Staging
+
+_log = logging.getLogger(__name__)
 
 MAX_WITHOUT_RECEIPT: Final = 2
 """Batches whose receipt may be on its way; more would hide a router that does not route."""
 COMPLETE_TIMEOUT_S: Final = 30.0
 """How long a confirmed pass may take to come back to our consumer before it is given up."""
 _AGE_LIMIT_S: Final = 1.0
+_LATE_S: Final = 10.0
+"""A receipt that takes longer is told of, and may have no way: all is bound again."""
+_BIND_EVERY_S: Final = 30.0
 
 _UNRESOLVED: Final = (BatchState.COMMITTING, BatchState.DOUBTFUL)
 _MAY_HAVE_RECEIPT: Final = (*_UNRESOLVED, BatchState.HANDED_OVER, BatchState.RECALLED)
@@ -61,6 +69,7 @@ class StagedHandOver:
         self._receipt_deadline_s = receipt_deadline_s
         self._fault = fault
         self._without_receipt: dict[Pass, float] = {}
+        self._bound_s = float("-inf")
         self._row_counts: dict[Pass, int] = {}
         self._handed_over: list[tuple[Batch, int]] = []
         self._abandoned: dict[BatchId, int] = {}
@@ -136,6 +145,7 @@ class StagedHandOver:
             lambda: self._is_committed(batch_pass) or self._is_whole(batch_pass, rows), 1.0
         ):
             self._guard()
+            self._mind_late_receipts()
         if self._is_committed(batch_pass):
             return self._known(batch.id)
         del self._without_receipt[batch_pass]
@@ -251,7 +261,45 @@ class StagedHandOver:
         self._note_receipts()
         return batch_pass not in self._without_receipt
 
+    def late_receipt(self) -> str | None:
+        """Say which commit has been without its receipt for long, and until when it may be."""
+        now_s = self._clock.monotonic_s()
+        batch_pass, since_s = min(
+            self._without_receipt.items(), key=itemgetter(1), default=(None, now_s)
+        )
+        if batch_pass is None or now_s - since_s < _LATE_S:
+            return None
+        since = self._clock.now() - timedelta(seconds=now_s - since_s)
+        until = since + timedelta(seconds=self._receipt_deadline_s)
+        return (
+            f"no receipt of batch {batch_pass.batch} since {since:%H:%M:%S} UTC, waiting until "
+            f"{until:%H:%M:%S}; after a broker node failed, the broker tries again after 3 min"
+        )
+
+    def _mind_late_receipts(self) -> None:
+        """Bind all again when a receipt is late: a level or the router may have been made anew."""
+        now_s = self._clock.monotonic_s()
+        late = self.late_receipt()
+        if late is None or now_s - self._bound_s < _BIND_EVERY_S:
+            return
+        self._bound_s = now_s
+        detail = "all that leads to the levels and to the receipts is bound again"
+        try:
+            self._staging.bind_again()
+        except TargetError as exc:
+            detail = str(exc)
+        _log.warning(
+            "a receipt is late",
+            extra={
+                "action": "receipt_late",
+                "lane": self._lease.lane,
+                "waits_for": late,
+                "detail": detail,
+            },
+        )
+
     def _give_up_overdue(self) -> None:
+        self._mind_late_receipts()
         now_s = self._clock.monotonic_s()
         for batch_pass, since_s in tuple(self._without_receipt.items()):
             if now_s - since_s > self._receipt_deadline_s:

@@ -168,6 +168,10 @@ class MemoryBroker:
         self.chance = chance
         self.staging: list[Message] = []
         self.receipts: list[Pass] = []
+        self.unrouted: list[tuple[Pass, float]] = []
+        """Receipts on their way, and since when."""
+        self.is_routed = True
+        self.receipt_delay_s = 0.0
         self.delivered: Counter[str] = Counter()
         self.earliest: dict[str, datetime] = {}
         self.failure_rate = 0.0
@@ -181,6 +185,13 @@ class MemoryBroker:
         self.earliest[outgoing.message.timeout_id] = self.clock.now() + timedelta(
             seconds=outgoing.delay_s
         )
+
+    def try_again(self) -> None:
+        """Bring receipts to their queue, unless it cannot be reached or the worker waits."""
+        until_s = self.clock.elapsed - self.receipt_delay_s
+        arrived = [p for p, sent_s in self.unrouted if self.is_routed and sent_s <= until_s]
+        self.receipts += arrived
+        self.unrouted = [each for each in self.unrouted if each[0] not in arrived]
 
     def cut(self) -> bool:
         return self.chance.random() < self.failure_rate
@@ -267,6 +278,7 @@ class MemoryStaging:
         }
 
     def receipts(self) -> Collection[Pass]:
+        self.broker.try_again()
         return list(self.broker.receipts)
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
@@ -305,8 +317,12 @@ class MemoryStaging:
         for _, index, _ in self.unacked:
             if index is not None:
                 self.broker.arrive(self.outgoing[batch_pass, index])
-        self.broker.receipts.append(batch_pass)
+        self.broker.unrouted.append((batch_pass, self.broker.clock.elapsed))
+        self.broker.try_again()
         self.unacked = []
+
+    def bind_again(self) -> None:
+        self.broker.is_routed = True
 
     def settle_receipt(self, batch_pass: Pass) -> None:
         if batch_pass in self.broker.receipts:

@@ -359,6 +359,19 @@ def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
     assert world.doubled() == []
 
 
+def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever rebuilt a level took its binding along; the lane puts it back and goes on."""
+    world = World()
+    world.broker.is_routed = False
+    world.run_to_the_end(Mode.STAGED)
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+    assert 10 <= world.clock.elapsed < 15
+    (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
+    assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told.waits_for  # type: ignore[attr-defined]
+
+
 def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
     """Its return is proof enough while another one's receipt is still awaited."""
     world = World(rows=2 * BATCH)
