@@ -16,7 +16,8 @@ Rules (design section 5.2; each was measured or cost a message somewhere):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -115,6 +116,14 @@ class _HeldPass:
             yield self.receipt_tag
 
 
+@dataclass(slots=True)
+class _Receipts:
+    """Tags of a pass's receipt, which may come more than once, and when the first was read."""
+
+    tags: list[int] = field(default_factory=list)
+    read_s: float = field(default_factory=time.monotonic)
+
+
 class RabbitStaging:
     """Implements ``ports.Staging`` on a publisher and a consuming connection."""
 
@@ -145,7 +154,7 @@ class RabbitStaging:
         """Implements ``ports.Staging.bind_again``."""
         self._held: dict[Pass, _HeldPass] = {}
         self._published: set[Pass] = set()
-        self._receipts: dict[Pass, list[int]] = {}
+        self._receipts: dict[Pass, _Receipts] = {}
         self._foreign: str | None = None
         self._channel = wire.channel()
         self._consume(self._channel, queues.staging, prefetch, self._on_staged)
@@ -173,10 +182,11 @@ class RabbitStaging:
             for batch_pass, found in self._held.items()
         }
 
-    def receipts(self) -> Collection[Pass]:
-        """Return the passes whose receipt arrived behind the router."""
+    def receipts(self) -> Mapping[Pass, float]:
+        """Return the passes whose receipt arrived behind the router, each with how long ago."""
         self._raise_foreign()
-        return self._receipts.keys()
+        now_s = time.monotonic()
+        return {batch_pass: now_s - found.read_s for batch_pass, found in self._receipts.items()}
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the connections until *is_enough* or the timeout; return what it last said."""
@@ -202,7 +212,7 @@ class RabbitStaging:
     def settle_receipt(self, batch_pass: Pass) -> None:
         """Acknowledge a receipt; unknown ones are ignored."""
         self._published.discard(batch_pass)
-        for tag in self._receipts.pop(batch_pass, ()):
+        for tag in self._receipts.pop(batch_pass, _Receipts()).tags:
             self._wire.tell(self._receipts_channel.basic_ack, tag)
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
@@ -294,7 +304,7 @@ class RabbitStaging:
         if mark.row_index is not None:
             self._doubt(f"{self._queues.receipts} holds {properties.app_id!r}, which is no receipt")
             return
-        self._receipts.setdefault(mark.batch_pass, []).append(method.delivery_tag)
+        self._receipts.setdefault(mark.batch_pass, _Receipts()).tags.append(method.delivery_tag)
 
     def _own_mark(self, app_id: str | None, queue: str) -> Mark | None:
         try:

@@ -19,6 +19,7 @@ from migrator.engine.ahead import Ahead
 from migrator.engine.claiming import Claimer
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.prepare import Prepared, Preparer
+from migrator.engine.handover.size import PassSize
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.errors import LedgerError, MessageTooLarge, SourceGone
 from migrator.ports import (
@@ -36,7 +37,6 @@ from migrator.ports import (
 
 _log = logging.getLogger(__name__)
 
-_SMALLEST_BATCH_ROWS: Final = 50
 _WORK: Final = "hand over"
 """As traces name it."""
 _AHEAD: Final = 2
@@ -98,7 +98,7 @@ class LaneSession:
         self._open_staged = open_staged
         self._staged: StagedHandOver | None = None
         self._ahead: Ahead[Prepared | None] = Ahead(self._serve, lane=lease.lane)
-        self._most_rows: int | None = None
+        self._size = PassSize(lambda: parts.pace().batch_rows)
         self._begun_s: dict[BatchId, float] = {}
         self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
@@ -171,7 +171,7 @@ class LaneSession:
         return prepared
 
     def _begin_one(self) -> Pending[Prepared | None]:
-        parts, lease, rows = self._parts, self._lease, self._batch_rows
+        parts, lease, rows = self._parts, self._lease, self._size.rows
         claimed = parts.claiming.start(lambda: parts.claimer.claim(lease, max_rows=rows))
 
         def prepare() -> Prepared | None:
@@ -187,12 +187,6 @@ class LaneSession:
         self._link.serve()
         if self._staged is not None:
             self._count_settled(self._staged, wait_s=0.0)
-
-    @property
-    def _batch_rows(self) -> int:
-        """Rows in the next batch: fewer than wished for after a pass that took too long."""
-        wished = self._parts.pace().batch_rows
-        return wished if self._most_rows is None else min(wished, self._most_rows)
 
     def _hand_over(self, prepared: Prepared) -> None:
         began_s = self._parts.clock.monotonic_s()
@@ -224,26 +218,18 @@ class LaneSession:
         staged = self._staging()
         while not staged.hand_over(prepared):
             self._guard()
-            self._most_rows = max(self._batch_rows // 2, _SMALLEST_BATCH_ROWS)
+            self._size.halve(self._size.rows)
             _log.warning(
                 "a pass took too long and is staged again, with fresh delays",
                 extra={
                     "action": "pass_abandoned",
                     "batch": prepared.batch.id,
-                    "rows": self._most_rows,
+                    "rows": self._size.rows,
                 },
             )
             prepared = self._parts.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
         self._traced[prepared.batch.id] = self._parts.tracer.pick(prepared.messages)
-        self._grow()
         self._count_settled(staged, wait_s=0.0)
-
-    def _grow(self) -> None:
-        """Allow a quarter more rows after a pass that was in time, until nothing is in the way."""
-        if self._most_rows is not None:
-            self._most_rows += self._most_rows // 4 + 1
-            if self._most_rows >= self._parts.pace().batch_rows:
-                self._most_rows = None
 
     def _as_claimed(self, batch: Batch) -> Batch:
         found = self._parts.batches.find(batch.id)
@@ -315,7 +301,17 @@ class LaneSession:
         return self._staged
 
     def _count_settled(self, staged: StagedHandOver, *, wait_s: float) -> None:
-        for batch, rows in staged.settled(wait_s):
+        for batch, rows, seconds in staged.settled(wait_s):
+            if seconds is not None and self._size.has_arrived(rows, seconds):
+                _log.info(
+                    "a pass took long to reach the levels; the next batches are smaller",
+                    extra={
+                        "action": "batches_made_smaller",
+                        "batch": batch.id,
+                        "seconds": round(seconds, 2),
+                        "rows": self._size.rows,
+                    },
+                )
             self._count(batch, rows)
 
     def _count(self, batch: Batch, rows: int) -> None:

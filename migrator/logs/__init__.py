@@ -21,6 +21,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "audit_lost": "events are in the log, but the ledger did not take them before the end",
     "batch_handed_over": "every row of a batch is with the broker, or in quarantine",
     "batch_recovered": "a batch that an earlier process left was taken up again",
+    "batches_made_smaller": "a pass took long to reach the levels; fewer rows at a time now",
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
     "canary_failed": "the canary could not measure, or not record it; it tries again at its time",
     "canary_late": "probes through the delay levels are late, early or lost; it names the levels",

@@ -125,8 +125,11 @@ class Staging(Protocol):
         """
         ...
 
-    def receipts(self) -> Collection[Pass]:
-        """Return the passes whose receipt arrived behind the router: they are committed."""
+    def receipts(self) -> Mapping[Pass, float]:
+        """Return the passes whose receipt arrived behind the router: they are committed.
+
+        With each come the seconds since its receipt was first read from the connection.
+        """
         ...
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:

@@ -71,7 +71,8 @@ class StagedHandOver:
         self._without_receipt: dict[Pass, float] = {}
         self._bound_s = float("-inf")
         self._row_counts: dict[Pass, int] = {}
-        self._handed_over: list[tuple[Batch, int]] = []
+        self._began_s: dict[Pass, float] = {}
+        self._handed_over: list[tuple[Batch, int, float | None]] = []
         self._abandoned: dict[BatchId, int] = {}
 
     def has_open_commits(self) -> bool:
@@ -113,10 +114,14 @@ class StagedHandOver:
         self._fault("staged.nacked")
         self._without_receipt[batch.current_pass] = self._clock.monotonic_s()
         self._row_counts[batch.current_pass] = len(rows)
+        self._began_s[batch.current_pass] = began_s
         return True
 
-    def settled(self, wait_s: float) -> list[tuple[Batch, int]]:
+    def settled(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
         """Return batches handed over since the last call, each with the rows that went.
+
+        With each come the seconds from its first publish to its receipt, during which the rows'
+        delays did not run; None for a commit of an earlier link.
 
         Waits a little for the receipts still out; commits past their deadline become doubtful.
 
@@ -237,12 +242,12 @@ class StagedHandOver:
 
     def _note_receipts(self) -> int:
         """Record every receipt that is here; return how many commits are still without one."""
-        for batch_pass in tuple(self._staging.receipts()):
-            self._note_receipt(batch_pass)
+        for batch_pass, ago_s in tuple(self._staging.receipts().items()):
+            self._note_receipt(batch_pass, arrived_s=self._clock.monotonic_s() - ago_s)
             self._staging.settle_receipt(batch_pass)
         return len(self._without_receipt)
 
-    def _note_receipt(self, batch_pass: Pass) -> None:
+    def _note_receipt(self, batch_pass: Pass, *, arrived_s: float) -> None:
         batch = self._known(batch_pass.batch)
         if batch.attempt != batch_pass.attempt or batch.state not in _MAY_HAVE_RECEIPT:
             raise HandOverDoubtful(
@@ -252,7 +257,9 @@ class StagedHandOver:
         if batch.state in _UNRESOLVED:
             self._fault("staged.receipt")
             batch = self._batches.advance(batch, Event.RECEIPT, self._lease)
-            self._handed_over.append((batch, self._row_counts.pop(batch_pass, 0)))
+            began_s = self._began_s.pop(batch_pass, None)
+            seconds = None if began_s is None else arrived_s - began_s
+            self._handed_over.append((batch, self._row_counts.pop(batch_pass, 0), seconds))
             self._fault("staged.handed_over")
         self._without_receipt.pop(batch_pass, None)
 

@@ -168,10 +168,11 @@ class MemoryBroker:
         self.chance = chance
         self.staging: list[Message] = []
         self.receipts: list[Pass] = []
-        self.unrouted: list[tuple[Pass, float]] = []
-        """Receipts on their way, and since when."""
+        self.unrouted: list[Pass] = []
+        """Receipts on their way."""
+        self.arrived_s: dict[Pass, float] = {}
         self.is_routed = True
-        self.receipt_delay_s = 0.0
+        self.hop_s_per_row = 0.0
         self.delivered: Counter[str] = Counter()
         self.earliest: dict[str, datetime] = {}
         self.failure_rate = 0.0
@@ -187,11 +188,11 @@ class MemoryBroker:
         )
 
     def try_again(self) -> None:
-        """Bring receipts to their queue, unless it cannot be reached or the worker waits."""
-        until_s = self.clock.elapsed - self.receipt_delay_s
-        arrived = [p for p, sent_s in self.unrouted if self.is_routed and sent_s <= until_s]
-        self.receipts += arrived
-        self.unrouted = [each for each in self.unrouted if each[0] not in arrived]
+        """Bring receipts to their queue, unless it cannot be reached or they are on their way."""
+        for each in tuple(self.unrouted):
+            if self.is_routed and self.arrived_s[each] <= self.clock.elapsed:
+                self.receipts.append(each)
+                self.unrouted.remove(each)
 
     def cut(self) -> bool:
         return self.chance.random() < self.failure_rate
@@ -277,9 +278,10 @@ class MemoryStaging:
             for batch_pass in {p for p, _, _ in self.unacked}
         }
 
-    def receipts(self) -> Collection[Pass]:
+    def receipts(self) -> Mapping[Pass, float]:
         self.broker.try_again()
-        return list(self.broker.receipts)
+        now_s, arrived_s = self.broker.clock.elapsed, self.broker.arrived_s
+        return {each: now_s - arrived_s.get(each, now_s) for each in self.broker.receipts}
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         deadline = self.broker.clock.elapsed + timeout_s
@@ -317,7 +319,9 @@ class MemoryStaging:
         for _, index, _ in self.unacked:
             if index is not None:
                 self.broker.arrive(self.outgoing[batch_pass, index])
-        self.broker.unrouted.append((batch_pass, self.broker.clock.elapsed))
+        hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
+        self.broker.arrived_s[batch_pass] = self.broker.clock.elapsed + hop_s
+        self.broker.unrouted.append(batch_pass)
         self.broker.try_again()
         self.unacked = []
 

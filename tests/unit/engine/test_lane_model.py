@@ -60,7 +60,10 @@ BATCH = 5
 class World:
     """A store full of timeouts, a broker, and processes that come and go."""
 
-    def __init__(self, *, rows: int = 23, seed: int = 1, overdue: int = 0) -> None:
+    def __init__(
+        self, *, rows: int = 23, seed: int = 1, overdue: int = 0, batch: int = BATCH
+    ) -> None:
+        self.batch = batch
         self.clock = MemoryClock()
         self.ledger = MemoryLedger(
             [timeout(n, -5.0 if n < overdue else 3600.0 + n) for n in range(rows)]
@@ -98,7 +101,7 @@ class World:
             ),
             claiming=AtOnce(),
             preparing=AtOnce(),
-            pace=lambda: Pace(batch_rows=BATCH),
+            pace=lambda: Pace(batch_rows=self.batch),
         )
         return *self.session(parts, fault), parts
 
@@ -309,6 +312,27 @@ def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
     assert set(world.broker.delivered.values()) == {1}
     assert all(world.broker.earliest[i] >= due[i] for i in due)
     assert world.ledger.batches[1].attempt > 2  # type: ignore[index]
+
+
+def test_passes_shrink_while_the_way_to_the_levels_is_slow_and_grow_again() -> None:
+    """Late is what passes between a row's publish and its level; fewer rows take less of it."""
+    world = World(rows=14_000, batch=1000)
+    world.broker.hop_s_per_row = 0.003
+    session, _, _ = world.process(Mode.STAGED)
+    session.recover()
+
+    def sizes() -> list[int]:
+        return [batch.size for batch in world.ledger.batches.values()]
+
+    while len(sizes()) < 14:
+        assert session.turn(may_claim=True)
+    assert sizes()[:4] == [1000] * 4  # claimed before the first receipt
+    assert all(100 < size <= 500 for size in sizes()[6:])
+    world.broker.hop_s_per_row = 0.0
+    while session.turn(may_claim=True):
+        pass
+    assert max(sizes()[14:]) == 1000
+    assert world.doubled() == world.lost() == []
 
 
 def test_rows_for_a_lost_destination_do_not_stop_the_others() -> None:
