@@ -200,6 +200,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",
     "store-reachable": "Check `store.url`, network, user, password and rights.",
+    "due-times": "Set `store.time_zone` to the zone that the finding names; see "
+    "[what if](../what-if.md#due-times-are-of-another-time-zone-exit-code-3).",
     "stuck-levels": "`migrator delays verify` looks again, and names the missing destination.",
     "suffix-collisions": "Rename a queue, or set `handover.accept_suffix_collisions = true`.",
     "unattended-rows": "Start the timeout manager, or use `--cutoff 0s` or `--near-due dispatch` "

@@ -146,6 +146,7 @@ def check_context(
             queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
             satellites=satellites(given, names),
             sends_near_due=given.handover.near_due is NearDue.DISPATCH,
+            due_times=app.due_times,
         ),
     )
 

@@ -110,11 +110,19 @@ class Report:
 
 
 def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
-    """Return the preview of the endpoints called *names*, under the settings of *app*."""
-    plan = app.plan
+    """Return the preview of the endpoints called *names*, under the settings of *app*.
+
+    Raises:
+        PreflightRefused: Due times are of another zone than they are read in: no count of when
+            rows are due would be true.
+    """
+    from migrator.engine.checks import due_times, refuse
+
+    plan, endpoints = app.plan, chosen_endpoints(app.store, names)
+    refuse(due_times.check(app.store, endpoints, app.clock, app.due_times))
     limits = (rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf"))
     taken_at = app.clock.now()
-    found = surveyed(app, chosen_endpoints(app.store, names))
+    found = surveyed(app, endpoints)
     modes = {preview.endpoint: mode_of(app, preview.endpoint) for preview in found}
     return Report(
         moved=Preview(

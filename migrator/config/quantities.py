@@ -1,13 +1,15 @@
-"""Durations and sizes as people write them in settings: ``250ms``, ``1m``, ``30d``, ``32MiB``."""
+"""Durations, sizes and time zones as people write them: ``250ms``, ``30d``, ``32MiB``."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator
 
+UTC_NAME: Final = "UTC"
 _UNITS: Final = {
     "ms": timedelta(milliseconds=1),
     "s": timedelta(seconds=1),
@@ -49,6 +51,22 @@ def build_duration(span: timedelta) -> str:
             return f"{span // _UNITS[unit]}{unit}"
     ms = f"{span / _UNITS['ms']:.3f}".rstrip("0").rstrip(".")
     return f"{ms}ms" if span else "0s"
+
+
+def known_zone(name: str) -> str:
+    """Return *name*; UTC is known on machines that know no other zone.
+
+    Raises:
+        ValueError: This machine does not know it.
+    """
+    try:
+        if name != UTC_NAME:
+            ZoneInfo(name)
+    except (OSError, ValueError, LookupError) as exc:
+        raise ValueError(
+            "must be a time zone this machine knows, such as UTC or Europe/Vienna"
+        ) from exc
+    return name
 
 
 def parse_size(text: str) -> int:
@@ -102,3 +120,5 @@ def at_most(longest: timedelta) -> AfterValidator:
 
 
 SOME_TIME: Final = longer_than(timedelta(0))
+ZoneName = Annotated[str, AfterValidator(known_zone)]
+"""An IANA name of a time zone that this machine knows."""

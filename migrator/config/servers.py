@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from migrator.config.azure import Azure
 from migrator.config.nhibernate import NHibernate
-from migrator.config.quantities import SOME_TIME, Duration, Size
+from migrator.config.quantities import SOME_TIME, UTC_NAME, Duration, Size, ZoneName
 from migrator.config.ravendb import RavenDb
 from migrator.config.section import Section
 from migrator.domain.routing import DelaysVersion, Topology
@@ -45,9 +45,33 @@ class Store(Section):
         default=None, alias="schema", min_length=1, description="schema of the timeout tables"
     )
     ledger_schema: str = Field(default="migrator", min_length=1, description="schema of the ledger")
+    time_zone: ZoneName = Field(
+        default=UTC_NAME,
+        description="zone of the due column, where Npgsql 6 or later wrote local time",
+    )
+    accept_shifted_due_times: bool = Field(
+        default=False,
+        description="true: the due column counts, though it is whole quarter hours from the "
+        "Expire header",
+    )
     nhibernate: NHibernate = Field(default=NHibernate(), description="")
     azure: Azure = Field(default=Azure(), description="")
     ravendb: RavenDb = Field(default=RavenDb(), description="")
+
+    @property
+    def local_zone(self) -> str | None:
+        """The zone of due columns; None: they hold UTC."""
+        return None if self.time_zone == UTC_NAME else self.time_zone
+
+    @model_validator(mode="after")
+    def _has_local_time(self) -> Self:
+        is_other = self.url is not None and not self.url.get_secret_value().startswith("postgres")
+        if self.local_zone is not None and (self.kind.has_own_ledger or is_other):
+            raise ValueError(
+                "time_zone must be UTC with this store: only on PostgreSQL can the vendor's stack "
+                "have written local time"
+            )
+        return self
 
 
 class Tls(Section):

@@ -18,6 +18,7 @@ from migrator.daemon.aside import AppRows, Aside
 from migrator.daemon.control import Control, Served
 from migrator.daemon.crew import Crew
 from migrator.daemon.dispatchers import DispatcherThread, Outage
+from migrator.daemon.due_times import DueTimeGuard
 from migrator.daemon.gate import Gate
 from migrator.daemon.interpreter import tune
 from migrator.daemon.jobs import Job, Tally
@@ -117,6 +118,12 @@ class _Daemon:
         self._occasions = Occasions(fire, names, is_idle=self._is_idle)
         self._gate = Gate(both(telling(self._trail, self._on_change), self._occasions.held))
         moved = [endpoint.name for endpoint in self._moved]
+        self._due_times = DueTimeGuard(
+            {endpoint.name: endpoint for endpoint, _ in runs},
+            look=app.read_due_times,
+            gate=self._gate,
+            now_s=app.clock.monotonic_s,
+        )
         self._pauses = Pauses(self._gate, self._trail, moved)
         self._adopter = self._new_adopter() if self._moved else None
         self._crew = Crew(
@@ -307,6 +314,7 @@ class _Daemon:
             knobs=self._knobs,
             settled=self._count,
             tracer=self._tracer,
+            due_times=self._due_times,
         )
 
     def _count(self, batch: Batch, rows: int, seconds: float) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Generic
 
+from migrator.daemon.due_times import DueTimeGuard
 from migrator.daemon.gate import Gate
 from migrator.daemon.knobs import Knobs
 from migrator.daemon.lanes import OpenedLane
@@ -66,6 +67,7 @@ class LaneOpener:
         knobs: Knobs,
         settled: Settled,
         tracer: Tracer,
+        due_times: DueTimeGuard,
     ) -> None:
         """Hand over rows of the endpoints in *runs*, as *gate* and *knobs* have it."""
         self._app = app
@@ -78,7 +80,7 @@ class LaneOpener:
             claimer=app.new_claimer(
                 runs,
                 selection=knobs.selection,
-                is_held=lambda endpoint: gate.hold_for(endpoint) is not None,
+                is_held=due_times.holds,
             ),
             preparer=app.new_preparer(),
             direct=DirectHandOver(

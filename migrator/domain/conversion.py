@@ -187,16 +187,21 @@ def refined_due(column: datetime, stored: h.StoredHeaders) -> datetime:
     return exact if abs(exact - column) <= _ROUNDING else column
 
 
-def due_offset(column: datetime, headers_text: str | None) -> timedelta:
-    """Return how far the due column is from the Expire header; zero when there is none to compare.
-
-    Whole quarter hours point to a driver that wrote local time (preview warns).
-    """
+def expires_at(headers_text: str | None) -> datetime | None:
+    """Return what the Expire header says; None: there is none, or it cannot be read."""
     try:
-        exact = parse_wire_time(h.parse_headers(headers_text).get(h.EXPIRE) or "")
+        return parse_wire_time(h.parse_headers(headers_text).get(h.EXPIRE) or "")
     except (NotAWireTime, h.UnreadableHeaders):
-        return timedelta(0)
-    return column - exact
+        return None
+
+
+def due_offset(column: datetime, headers_text: str | None) -> timedelta:
+    """Return how far the due time is from the Expire header; zero when there is none to compare.
+
+    Whole quarter hours point to a driver that wrote local time.
+    """
+    exact = expires_at(headers_text)
+    return timedelta(0) if exact is None else column - exact
 
 
 def readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:

@@ -37,6 +37,8 @@ class Signal(StrEnum):
     """The address that is asked first said no, or did not answer."""
     TOUCH_FILE = "touch_file"
     """A file exists that says so."""
+    TIME_ZONE = "time_zone"
+    """Due times of the endpoint are of another zone than they are read in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

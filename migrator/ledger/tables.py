@@ -236,7 +236,8 @@ def _timeout(metadata: MetaData, names: LedgerNames) -> Table:
         _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
         # of a document store: what it takes to restore the document, and what becomes of a row
-        # whose document is being put back; of a shared table, how the row spelled its owner
+        # whose document is being put back; of a shared table, how the row spelled its owner;
+        # of a due column in local time, what that had
         _text("store_version", nullable=True),
         _text("store_extra", nullable=True),
         _line("going_back"),

@@ -73,6 +73,18 @@ class SurveyedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DueTime:
+    """When one row is due, in three ways that ought to be one."""
+
+    stored: datetime
+    """What the column has, taken as UTC."""
+    due_at: datetime
+    """When that is, as migrator reads it."""
+    expires_at: datetime | None
+    """What the row's own Expire header says; None: it has none that can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRemark:
     """Something about a store that keeps nobody from migrating, and is to be known."""
 
@@ -110,6 +122,13 @@ class Store(Protocol):
         """Yield all rows in chunks, in no promised order, by keyset; takes no locks.
 
         Rows that appear or vanish meanwhile may or may not be seen; no other row is skipped.
+        """
+        ...
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows: the first, the next after *now*, and the last.
+
+        Empty where no stack can have written anything but UTC; takes no locks.
         """
         ...
 

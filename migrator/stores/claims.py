@@ -191,7 +191,10 @@ class SqlClaims:
             key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
             for key in legacy.keys
         } | {
-            key: func.coalesce(cast(row.c.store_extra, legacy.table.c[key].type), literal(value))
+            key: func.coalesce(
+                cast(self._dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
+                literal(value),
+            )
             for key, value in legacy.constants.items()
         }
         put = connection.execute(

@@ -18,6 +18,7 @@ from migrator.ports.measuring import TableCount
 from migrator.stores.claims import LegacyTables
 from migrator.stores.dialects import dialect_for
 from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.local_time import due_of
 
 MOST_ROWS: Final = 200_000
 _SPANS: Final = (
@@ -73,7 +74,7 @@ class SqlCounting:
 def _by_span(
     connection: Connection, legacy: LegacyTable, now: datetime, most: int
 ) -> list[tuple[int, int]]:
-    due = legacy.table.c.Time.label("due")
+    due = due_of(legacy.table.c).label("due")
     some = select(due).where(*legacy.is_owned).limit(most + 1).subquery()
     ends: list[tuple[Any, Any]] = [
         (some.c.due <= now + span, index) for index, (_, span) in enumerate(_SPANS)

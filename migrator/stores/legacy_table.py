@@ -21,6 +21,7 @@ from sqlalchemy.types import _Binary as Binary
 
 from migrator.database.guids import GuidBytes
 from migrator.database.types import ColumnTime, UtcDateTime
+from migrator.stores.local_time import LocalTime
 
 COLUMNS: Final = (
     "Id",
@@ -129,7 +130,12 @@ def shared_name(schema: str | None, table: str) -> str:
 
 
 def timeouts_table(
-    schema: str | None, name: str, columns: Iterable[Mapping[str, Any]], *, dialect: str = ""
+    schema: str | None,
+    name: str,
+    columns: Iterable[Mapping[str, Any]],
+    *,
+    dialect: str = "",
+    time_zone: str | None = None,
 ) -> LegacyTable:
     """Return the table called *name* with *columns* as an inspector reports them.
 
@@ -138,11 +144,13 @@ def timeouts_table(
         name: As an inspector reports it.
         columns: The same.
         dialect: The kind of database; where it matters, columns are compared as what they are.
+        time_zone: Of a due column that holds local time; None: it holds UTC.
 
     Raises:
         NotATimeoutsTable: Not all seven columns are there.
     """
-    table = _table(schema, name, columns, {key: key for key in COLUMNS}, dialect)
+    wanted = {key: key for key in COLUMNS}
+    table = _table(schema, name, columns, wanted, dialect, time_zone)
     return LegacyTable(source=build_source(schema, name), table=table)
 
 
@@ -153,6 +161,7 @@ def shared_table(
     renamed: Mapping[str, str],
     *,
     dialect: str = "",
+    time_zone: str | None = None,
 ) -> Table:
     """Return NHibernate's table called *name* with *columns* as an inspector reports them.
 
@@ -162,13 +171,14 @@ def shared_table(
         columns: What it has.
         renamed: How columns are called, by the vendor's names, where that differs.
         dialect: As for ``timeouts_table``.
+        time_zone: The same.
 
     Raises:
         NotATimeoutsTable: A column is missing, or its ids are of no type that holds a GUID.
     """
     columns = list(columns)
     wanted = {key: renamed.get(key, key) for key in SHARED_COLUMNS}
-    table = _table(schema, name, columns, wanted, dialect)
+    table = _table(schema, name, columns, wanted, dialect, time_zone)
     types = {column["name"]: column["type"] for column in columns}
     for column in (table.c.Id, table.c.SagaId):
         if not isinstance(types[column.name], Uuid | Binary | String):
@@ -182,6 +192,7 @@ def _table(
     columns: Iterable[Mapping[str, Any]],
     wanted: Mapping[str, str],
     dialect: str,
+    time_zone: str | None,
 ) -> Table:
     actual = {column["name"].casefold(): column for column in columns}
     if _ORACLE_TIME in actual:
@@ -189,13 +200,19 @@ def _table(
     missing = [called for called in wanted.values() if called.casefold() not in actual]
     if missing:
         raise NotATimeoutsTable(f"{name} has no column {', '.join(missing)}")
-    found = [_column(key, actual[called.casefold()], dialect) for key, called in wanted.items()]
+    found = [
+        _column(key, actual[called.casefold()], dialect, time_zone)
+        for key, called in wanted.items()
+    ]
     return Table(name, MetaData(), *found, schema=schema)
 
 
-def _column(key: str, found: Mapping[str, Any], dialect: str) -> Column[Any]:
+def _column(key: str, found: Mapping[str, Any], dialect: str, time_zone: str | None) -> Column[Any]:
     type_of = _own_type_of if dialect in _TYPED else _type_of
-    return Column(found["name"], type_of(key, found["type"]), key=key)
+    kind = type_of(key, found["type"])
+    if key == "Time" and time_zone is not None and not getattr(found["type"], "timezone", False):
+        kind = LocalTime(time_zone)
+    return Column(found["name"], kind, key=key)
 
 
 def _own_type_of(key: str, found: TypeEngine[Any]) -> TypeEngine[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, TypeVar
 
 from sqlalchemy import (
@@ -28,6 +29,7 @@ from migrator.database.failures import retrying, translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
+from migrator.ports.store import DueTime
 from migrator.stores.dialects import dialect_for
 from migrator.stores.indexes import (
     ENDPOINT_INDEX,
@@ -47,7 +49,7 @@ from migrator.stores.legacy_table import (
     shared_table,
 )
 from migrator.stores.owners import MOST_UNOWNED, ignores_case, owners_in, unowned_rows
-from migrator.stores.survey import survey
+from migrator.stores.survey import due_times, survey
 from migrator.stores.tables import Blank
 from migrator.stores.trial import trial_claim
 from migrator.stores.vendor_runs import unfinished_shared_runs
@@ -71,6 +73,8 @@ class NHibernateOptions:
     """How columns are called, by the vendor's names, where a naming strategy changed that."""
     names: Collection[str] = ()
     """Endpoints as the settings spell them; they need not have rows."""
+    time_zone: str | None = None
+    """Of a due column that holds local time; None: it holds UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,10 @@ class NHibernateStore:
         """Yield the endpoint's rows without their bodies; see ``ports.Store``."""
         return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
 
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows; see ``ports.Store``."""
+        return due_times(self._engine, self.legacy_table(endpoint.source), now)
+
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Claim one row and roll back; see ``ports.Store``."""
         trial_claim(self._engine, self, self._ledger, endpoint)
@@ -209,6 +217,7 @@ class NHibernateStore:
             table=table,
             constants={"Endpoint": self._spelled.get(owner, owner)},
             has_compact_headers=True,
+            time_zone=self._options.time_zone,
         )
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
@@ -267,6 +276,7 @@ class NHibernateStore:
                 columns,
                 self._options.columns,
                 dialect=self._dialect.name,
+                time_zone=self._options.time_zone,
             )
         except NotATimeoutsTable as exc:
             raise StoreError(f"{called} is no timeouts table of NHibernate: {exc}") from exc

@@ -13,6 +13,7 @@ from itertools import islice
 from random import Random
 from typing import Any, Final
 from uuid import UUID as Guid
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import (
     Column,
@@ -151,12 +152,19 @@ def _values(row: SeedRow, blank: Blank) -> dict[str, Any]:
         "Destination": row.destination,
         "SagaId": row.saga_id,
         "State": row.body,
-        "Time": row.due_at,
+        "Time": _stored(row.due_at, blank.time_zone),
         "Headers": _compact(headers) if blank.has_compact_headers else headers,
         "PersistenceVersion": row.persistence_version,
         **blank.constants,
     }
     return {key: found[key] for key in blank.table.c.keys()}  # noqa: SIM118 - a column collection is no mapping
+
+
+def _stored(due_at: datetime | None, zone: str | None) -> datetime | None:
+    """Return *due_at* as it is written; where that is local time, without a zone."""
+    if due_at is None or zone is None:
+        return due_at
+    return due_at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def _compact(headers: str | None) -> str | None:

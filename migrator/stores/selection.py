@@ -14,6 +14,7 @@ from migrator.database.portable import not_among
 from migrator.database.types import exactly
 from migrator.ports import ClaimRequest
 from migrator.stores.legacy_table import EARLIEST, LegacyTable
+from migrator.stores.local_time import due_after, due_from, due_until
 
 _NUL: Final = "\0"
 
@@ -79,11 +80,11 @@ def is_storable(text: str) -> bool:
 
 def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
     """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
-    due = legacy.table.c.Time
+    row, after = legacy.table.c, request.due_after
     found = [
-        due <= request.due_until,
-        due >= EARLIEST if request.due_after is None else due > request.due_after,
+        due_until(row, request.due_until),
+        due_from(row, EARLIEST) if after is None else due_after(row, after),
     ]
     if request.cursor is not None:
-        found.append(due >= request.cursor.due_at)
+        found.append(due_from(row, request.cursor.due_at))
     return found

@@ -6,7 +6,9 @@ Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -18,6 +20,7 @@ from migrator.database.failures import retrying, translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
+from migrator.ports.store import DueTime
 from migrator.stores.dialects import dialect_for
 from migrator.stores.indexes import ID_INDEX, SAGA_INDEX, TIME_INDEX, missing_indexes
 from migrator.stores.ledger_side import LedgerSide
@@ -29,7 +32,7 @@ from migrator.stores.legacy_table import (
     parse_source,
     timeouts_table,
 )
-from migrator.stores.survey import survey
+from migrator.stores.survey import due_times, survey
 from migrator.stores.tables import Blank
 from migrator.stores.trial import trial_claim
 from migrator.stores.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
@@ -58,6 +61,8 @@ class SqlOptions:
     """None: the one of this kind of database. Ignored where it has no schemas."""
     placements: Mapping[str, Placement] = field(default_factory=dict)
     """By endpoint name; an empty placement merely tells how the name is spelled."""
+    time_zone: str | None = None
+    """Of due columns that hold local time; None: they hold UTC."""
 
 
 class SqlStore:
@@ -110,6 +115,10 @@ class SqlStore:
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
         """Yield all rows without their bodies; see ``ports.Store``."""
         return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows; see ``ports.Store``."""
+        return due_times(self._engine, self.legacy_table(endpoint.source), now)
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Claim one row and roll back; see ``ports.Store``."""
@@ -192,7 +201,7 @@ class SqlStore:
 
     def blank(self, source: str) -> Blank:
         """Return the table as the vendor's script makes it; see ``TableStore``."""
-        return blank_table(self._engine, source)
+        return replace(blank_table(self._engine, source), time_zone=self._options.time_zone)
 
     def _table_at(self, source: str) -> LegacyTable | None:
         schema, name = parse_source(source)
@@ -200,7 +209,7 @@ class SqlStore:
         def look(inspector: Inspector) -> LegacyTable | None:
             try:
                 found = inspector.get_columns(name, schema=schema)
-                return timeouts_table(schema, name, found, dialect=self._dialect.name)
+                return self._timeouts_table(schema, name, found)
             except (NoSuchTableError, NotATimeoutsTable):
                 return None
 
@@ -219,9 +228,17 @@ class SqlStore:
             if not names:
                 return []
             columns = inspector.get_multi_columns(schema=self._schema, filter_names=names)
-            return _timeouts_tables(columns, self._dialect.name)
+            found = []
+            for (schema, name), of_table in columns.items():
+                with suppress(NotATimeoutsTable):
+                    found.append(self._timeouts_table(schema, name, of_table))
+            return found
 
         return self._inspected(look)
+
+    def _timeouts_table(self, schema: str | None, name: str, columns: Any) -> LegacyTable:
+        zone = self._options.time_zone
+        return timeouts_table(schema, name, columns, dialect=self._dialect.name, time_zone=zone)
 
     def _inspected(self, look: Callable[[Inspector], T]) -> T:
         def work() -> T:
@@ -250,16 +267,6 @@ def blank_table(engine: Engine, source: str) -> Blank:
     Index(f"{name}_SagaIdx", table.c.SagaId)
     Index(f"{name}_TimeIdx", table.c.Time)
     return Blank(table=table)
-
-
-def _timeouts_tables(columns: Mapping[Any, Any], dialect: str) -> list[LegacyTable]:
-    found = []
-    for (schema, name), of_table in columns.items():
-        try:
-            found.append(timeouts_table(schema, name, of_table, dialect=dialect))
-        except NotATimeoutsTable:
-            continue
-    return found
 
 
 def endpoint_of(table: str, suffix: str = SUFFIX) -> EndpointName:

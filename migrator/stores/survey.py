@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Engine, Row, Select, case, inspect, literal, null, select
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Row,
+    Select,
+    case,
+    inspect,
+    literal,
+    null,
+    select,
+    type_coerce,
+)
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import flag
-from migrator.database.types import byte_length
+from migrator.database.types import UtcDateTime, byte_length
+from migrator.domain.conversion import expires_at
 from migrator.errors import StoreError
 from migrator.ports import SurveyedRow
+from migrator.ports.store import DueTime
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import EARLIEST, LATEST, LegacyTable
+from migrator.stores.local_time import due_from, due_of
 from migrator.stores.moving import id_text, in_ledger
 
 CHUNK_ROWS: Final = 2000
+_SAMPLED: Final = 40
 
 
 def survey(
@@ -39,6 +55,34 @@ def survey(
         last_id = rows[-1].id
 
 
+def due_times(engine: Engine, legacy: LegacyTable, now: datetime) -> Sequence[DueTime]:
+    """Return the due times of a few rows; see ``ports.Store.due_times``."""
+    row, due = legacy.table.c, legacy.table.c.Time
+    if engine.dialect.name != "postgresql" or getattr(due.type, "with_zone", False):
+        return ()
+    query = select(
+        type_coerce(due, UtcDateTime(with_zone=False)).label("stored"),
+        due_of(row).label("due_at"),
+        row.Headers.label("headers_text"),
+    ).where(*legacy.is_owned, due.between(EARLIEST, LATEST))
+    parts = (
+        query.order_by(due.asc()),
+        query.where(due_from(row, now)).order_by(due.asc()),
+        query.order_by(due.desc()),
+    )
+    found: list[DueTime] = []
+    for part in parts:
+        limited = part.limit(_SAMPLED)
+        rows = retrying(lambda query=limited: _read(engine, legacy, query))  # type: ignore[misc] # mypy cannot type a default of a lambda
+        if not rows and not found:
+            break
+        found += [
+            DueTime(stored=row.stored, due_at=row.due_at, expires_at=expires_at(row.headers_text))
+            for row in rows
+        ]
+    return found
+
+
 def _has_ledger(engine: Engine, ledger: LedgerSide) -> bool:
     with translating(StoreError, doing="looking for the ledger"), reading(engine) as connection:
         table = ledger.timeout
@@ -49,7 +93,7 @@ def _chunk(legacy: LegacyTable, ledger: LedgerSide | None, last_id: str | None) 
     row = legacy.table.c
     known: ColumnElement[Any] = null() if ledger is None else in_ledger(legacy, ledger)
     # a driver cannot read infinity or the year 10 000
-    readable = case((row.Time.between(EARLIEST, LATEST), row.Time), else_=null())
+    readable = case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=null())
     query = select(
         id_text(legacy).label("id"),
         row.Destination.label("destination"),

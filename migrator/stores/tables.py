@@ -22,6 +22,8 @@ class Blank:
     """What every row of the endpoint has beyond what a timeout has."""
     has_compact_headers: bool = False
     """Headers are one line, with slashes escaped; else they are indented."""
+    time_zone: str | None = None
+    """In which due times are written; None: UTC."""
 
 
 class TableStore(Store, LegacyTables, Protocol):

@@ -27,6 +27,7 @@ from migrator.wiring.ledger import LedgerParts
 
 if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.engine.claiming import Claimer, Selection
+    from migrator.engine.due_times import DueTimeReading, DueTimeRules
     from migrator.engine.handover.prepare import Preparer
     from migrator.engine.handover.staged import StagedHandOver
     from migrator.wiring.stores import DocumentSide, SqlSide, StoreSide
@@ -97,6 +98,16 @@ class App(BrokerParts, LedgerParts):
         return QueueName(self.settings.endpoint(endpoint).input_queue)
 
     @property
+    def due_times(self) -> DueTimeRules:
+        """What is said of the due column."""
+        from migrator.engine.due_times import DueTimeRules
+
+        given = self.settings.store
+        return DueTimeRules(
+            time_zone=given.time_zone, accepts_shifted=given.accept_shifted_due_times
+        )
+
+    @property
     def run_options(self) -> dict[str, str | int | bool]:
         """What a run records about itself; no secrets."""
         given = self.settings.handover
@@ -108,6 +119,7 @@ class App(BrokerParts, LedgerParts):
             "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
             "batch_size": given.batch_size,
             "lanes": given.lanes,
+            "time_zone": self.settings.store.time_zone,
         }
 
     # ── the store ───────────────────────────────────────────────────────────────────────────
@@ -165,6 +177,12 @@ class App(BrokerParts, LedgerParts):
         lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
         staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
         return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
+
+    def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
+        """Return whether due times of *endpoint* are read in the zone they were written in."""
+        from migrator.engine.due_times import read_due_times
+
+        return read_due_times(self.store, endpoint, self.clock, self.due_times)
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
 

@@ -138,6 +138,7 @@ class DispatcherWiring:
             ),
             conversion=app.rules_of(plan.endpoint.name),
             fault=app.fault,
+            read_due_times=app.read_due_times,
         )
         return DispatcherParts(
             poller=poller,

@@ -116,7 +116,11 @@ class SqlSide:
             )
             for endpoint in settings.endpoints
         }
-        options = SqlOptions(schema=settings.store.schema_name, placements=placements)
+        options = SqlOptions(
+            schema=settings.store.schema_name,
+            placements=placements,
+            time_zone=settings.store.local_zone,
+        )
         return SqlStore(self._ground.engine, self._ground.tables, options)
 
     @cached_property
@@ -167,6 +171,7 @@ class NHibernateSide(SqlSide):
             table=settings.store.nhibernate.table,
             columns=settings.store.nhibernate.columns,
             names=[endpoint.name for endpoint in settings.endpoints],
+            time_zone=settings.store.local_zone,
         )
         return NHibernateStore(self._ground.engine, self._ground.tables, options)
 

@@ -77,6 +77,8 @@ class Site(AnySite):
     schema: str | None = ""
     """Empty: where the vendor's tables are by default."""
     placements: dict[str, Placement] = field(default_factory=dict)
+    time_zone: str | None = None
+    """Of the due column; None: UTC."""
 
     store: TableStore = field(init=False)
     claims: SqlClaims = field(init=False)
@@ -89,7 +91,9 @@ class Site(AnySite):
 
     def open_store(self) -> TableStore:
         """Return the store as wiring would build it."""
-        options = SqlOptions(schema=self.schema, placements=self.placements)
+        options = SqlOptions(
+            schema=self.schema, placements=self.placements, time_zone=self.time_zone
+        )
         return SqlStore(self.engine, self.tables, options)
 
     @property
@@ -311,6 +315,7 @@ class Site(AnySite):
             endpoint_name=endpoint_name or self.endpoint_name,
             schema=self.schema,
             placements=self.placements,
+            time_zone=self.time_zone,
         )
 
 

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import UTC
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pika
 import psycopg
@@ -55,6 +55,8 @@ class Rig:
     table_name: str | None = None
     """When the endpoint's name does not say it."""
     delays: DelaysVersion = DelaysVersion.V2
+    time_zone: str = "UTC"
+    """In which the persister writes due times."""
     settings: dict[str, str] = field(default_factory=dict)
     config: Path | None = None
     """The program's configuration file, if it shall have one."""
@@ -115,7 +117,7 @@ class Rig:
                         each.destination,
                         each.saga_id,
                         each.body,
-                        each.due_at.astimezone(UTC).replace(tzinfo=None),
+                        each.due_at.astimezone(ZoneInfo(self.time_zone)).replace(tzinfo=None),
                         each.headers,
                         each.persistence_version,
                     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
+from migrator.engine.due_times import DueTimeRules
 from migrator.ports import BrokerFacts, Clock, LedgerFacts, Store
 
 MIGRATE: Final = "migrate"
@@ -51,6 +52,7 @@ class Choices:
     """Of the chosen endpoints in mode dispatch or forward."""
     sends_near_due: bool
     """Our dispatcher sends the rows that are too near to be moved."""
+    due_times: DueTimeRules = field(default_factory=DueTimeRules)
 
     def mode_of(self, endpoint: str) -> str:
         """Return what is done for *endpoint*."""

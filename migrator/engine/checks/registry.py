@@ -19,6 +19,7 @@ from migrator.engine.checks import (
     clock_skew,
     delay_entities,
     destinations,
+    due_times,
     endpoints,
     ledger,
     legacy_table,
@@ -70,6 +71,9 @@ CHECKS: Final[Mapping[str, Check]] = {
         version=c.choices.version,
         may_bind=c.choices.may_bind,
         dispatched=c.previews_of(DISPATCH),
+    ),
+    due_times.NAME: lambda c: due_times.check(
+        c.store, chosen_endpoints(c.store, c.endpoint_names), c.clock, c.choices.due_times
     ),
     endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
     ledger.NAME: lambda c: ledger.check(c.ledger),

@@ -9,9 +9,10 @@ background thread, in order, so that the thread that serves the broker never wai
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from migrator.domain.conversion import Quarantine, Reason, Rules, destination_of
 from migrator.domain.delivery import to_dispatch
@@ -26,6 +27,8 @@ from migrator.domain.timeouts import (
 )
 from migrator.engine.dispatcher.held import HeldDestinations, is_over
 from migrator.engine.dispatcher.outbox import StoredRow
+from migrator.engine.due_times import DueTimeReading
+from migrator.errors import PreflightRefused
 from migrator.ports import (
     Batch,
     Batches,
@@ -42,6 +45,9 @@ from migrator.ports import (
 )
 
 _log = logging.getLogger(__name__)
+
+_DUE_TIMES_AGAIN_S: Final = 600.0
+"""After rows that were read in the right zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +129,12 @@ class Poller:
         rules: PollRules,
         conversion: Rules,
         fault: FaultPoint,
+        read_due_times: Callable[[StoreEndpoint], DueTimeReading],
     ) -> None:
-        """Look for rows of *endpoint*."""
+        """Look for rows of *endpoint*.
+
+        *read_due_times* is asked before the first claim, and now and then after that.
+        """
         self._endpoint = endpoint
         self._run = run
         self._claims = claims
@@ -135,6 +145,8 @@ class Poller:
         self._rules = rules
         self._conversion = conversion
         self._fault = fault
+        self._read_due_times = read_due_times
+        self._due_times_at_s = float("-inf")
         self.held = HeldDestinations(dispatching, endpoint)
 
     def limit_frames(self, frame_max_bytes: int) -> None:
@@ -184,6 +196,17 @@ class Poller:
         until = self._clock.now() + self._rules.look_ahead
         return self._claim(lease, until=until, only=ids, not_for=())
 
+    def _check_due_times(self) -> None:
+        """Refuse to claim while due times are of another zone than they are read in."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._due_times_at_s:
+            return
+        reading = self._read_due_times(self._endpoint)
+        if reading.is_refused:
+            raise PreflightRefused(f"time_zone: {reading.text}; {reading.remedy}")
+        if reading.comparable:
+            self._due_times_at_s = now_s + _DUE_TIMES_AGAIN_S
+
     def _claim(
         self,
         lease: Lease,
@@ -192,6 +215,7 @@ class Poller:
         only: Collection[TimeoutId] | None,
         not_for: Collection[str],
     ) -> Claimed | None:
+        self._check_due_times()
         request = ClaimRequest(
             run=self._run,
             endpoint=self._endpoint,

@@ -63,6 +63,10 @@ class Dialect(ABC):
         is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
         return guid_as_bytes(column) if is_bytes else column
 
+    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+        """Return how a row spelled its owner, out of what the ledger keeps beside it."""
+        return extra
+
     @abstractmethod
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]

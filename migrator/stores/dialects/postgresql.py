@@ -1,8 +1,8 @@
 """PostgreSQL: a claim is one statement, and the planner is told which index to walk.
 
-Rules of this file: between a column without a zone, which has UTC, and the ledger, which has
-moments, a time is converted in so many words: a pooler between the server and us may forget the
-zone of our session.
+Rules of this file: between a column without a zone, which has UTC or local time, and the ledger,
+which has moments, a time is converted in so many words: a pooler between the server and us may
+forget the zone of our session.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from migrator.ports import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
+from migrator.stores.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
 from migrator.stores.moving import (
     Moved,
     body_bytes,
@@ -128,12 +129,14 @@ class PostgresqlDialect(Dialect):
             .returning(*table.c, chosen.c.row_index)
             .cte("taken")
         )
-        has_zone = getattr(table.c.Time.type, "with_zone", False)
         values = ledger_values(legacy, request, batch_id, taken.c) | {
-            "due": taken.c.Time if has_zone else _other_side(taken.c.Time),
             "row_index": taken.c.row_index,
             "content_hash": self.content_hash(taken.c.Headers, taken.c.State),
         }
+        if zone_of(table.c.Time) is not None:
+            values |= {"due": due_of(taken.c), "store_extra": kept_extra(taken.c)}
+        elif not getattr(table.c.Time.type, "with_zone", False):
+            values["due"] = _other_side(taken.c.Time)
         kept = ledger.timeout
         inserted = (
             insert(kept)
@@ -146,13 +149,21 @@ class PostgresqlDialect(Dialect):
     def as_stored(
         self, column: ColumnElement[Any], legacy: LegacyTable, key: str
     ) -> ColumnElement[Any]:
-        """Cast text to uuid again, and a moment to UTC, where the column has no zone."""
+        """Cast text to uuid again, and a moment to UTC, where the column has no zone.
+
+        What was claimed as local time goes back as it was, whatever the settings say now.
+        """
         wanted = legacy.table.c[key].type
         if key == "Time" and not getattr(wanted, "with_zone", False):
-            return _other_side(column)
+            extra = column.table.c.store_extra
+            return func.coalesce(kept_time(extra), _other_side(column))
         if key in {"Id", "SagaId", "Time"} and not isinstance(wanted, GuidBytes):
             return cast(column, wanted)
         return super().as_stored(column, legacy, key)
+
+    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+        """Leave out what the due column had, where that is kept as well."""
+        return kept_owner(extra)
 
     def insert_absent(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]

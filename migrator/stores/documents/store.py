@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from sqlalchemy import Engine, inspect, select
 
@@ -13,6 +14,7 @@ from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
 from migrator.ports import ClaimRequest, Lease, StoreEndpoint, StoreRemark, SurveyedRow
 from migrator.ports.documents import Candidate, Document, DocumentStore, Unclaimable
+from migrator.ports.store import DueTime
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.ledger_side import LedgerSide
@@ -71,6 +73,11 @@ class DocumentStoreView:
             ids = [each.id for each in page if isinstance(each, Candidate)]
             known = self._books.known(endpoint.source, ids) if has_ledger else set()
             yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return none: documents say that their times are UTC; see ``ports.Store``."""
+        del endpoint, now
+        return ()
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Write a claim into the ledger and roll back, and prove the rights at the store."""

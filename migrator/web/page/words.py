@@ -18,6 +18,7 @@ SIGNALS: Final[Mapping[Signal, str]] = {
     Signal.CHECK: "A check of the broker refuses",
     Signal.VETO: "The veto address says no",
     Signal.TOUCH_FILE: "A file says so",
+    Signal.TIME_ZONE: "Due times are of another time zone",
 }
 """Why nothing new is claimed."""
 

@@ -318,3 +318,20 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         settings.handover.lanes = 3
     with pytest.raises(ValueError, match="frozen"):
         settings.endpoints = ()
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"TIME_ZONE": "Europe/Berln"}, "must be a time zone this machine knows"),
+        ({"URL": "mysql+pymysql://db/sales"}, "only on PostgreSQL"),
+        ({"KIND": "ravendb"}, "only on PostgreSQL"),
+    ],
+)
+def test_a_time_zone_is_one_that_there_is_and_of_postgresql(more: dict[str, str], why: str) -> None:
+    """Elsewhere due times are UTC, and a setting that does nothing would be believed."""
+    given = {"TIME_ZONE": "Europe/Berlin", "URL": "postgresql+psycopg://db/sales"}
+    environ = {f"MIGRATOR_STORE__{key}": value for key, value in given.items()}
+    assert load(environ=environ).settings.store.local_zone == "Europe/Berlin"
+    with pytest.raises(ConfigError, match=why):
+        load(environ=environ | {f"MIGRATOR_STORE__{key}": value for key, value in more.items()})

@@ -50,7 +50,7 @@ def test_utc_needs_no_data_about_time_zones(monkeypatch: pytest.MonkeyPatch) -> 
     def unknown(key: str) -> ZoneInfo:
         raise LookupError(key)
 
-    monkeypatch.setattr("migrator.config.throttle.ZoneInfo", unknown)
+    monkeypatch.setattr("migrator.config.quantities.ZoneInfo", unknown)
     assert Throttle().zone is UTC
     with pytest.raises(ValidationError, match="time zone"):
         Throttle(time_zone="Europe/Vienna")

@@ -18,6 +18,7 @@ from migrator.engine.claiming import Selection
 from migrator.engine.preview import chosen_endpoints, survey
 from migrator.errors import UnknownEndpoint
 from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
+from migrator.ports.store import DueTime
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -51,6 +52,11 @@ class Rows:
         for start in range(0, len(self.rows), 2):
             self.chunks += 1
             yield self.rows[start : start + 2]
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Nobody asks."""
+        del endpoint, now
+        return ()
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Nobody may: a preview changes nothing."""

@@ -23,6 +23,7 @@ from migrator.stores.legacy_table import (
     shared_table,
     timeouts_table,
 )
+from migrator.stores.local_time import zone_of
 
 names = st.text(st.characters(exclude_characters="\0"), min_size=1)
 
@@ -125,3 +126,11 @@ def test_ids_of_bytes_are_guids() -> None:
     assert isinstance(table.c.Id.type, GuidBytes)
     with pytest.raises(NotATimeoutsTable, match=r"x\.id"):
         shared_table(None, "x", _shared(Id=Integer()), {})
+
+
+@pytest.mark.parametrize("has_zone", [False, True])
+def test_a_due_column_without_a_zone_is_in_that_of_the_settings(has_zone: bool) -> None:
+    """One with a zone knows better."""
+    columns = _columns(zone=has_zone)
+    legacy = timeouts_table("public", "T", columns, time_zone="Europe/Berlin")
+    assert zone_of(legacy.table.c.Time) == (None if has_zone else "Europe/Berlin")

@@ -27,6 +27,7 @@ from migrator.ports import (
     StoreRemark,
     SurveyedRow,
 )
+from migrator.ports.store import DueTime
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -179,6 +180,7 @@ class FakeStore:
     claim_failure: MigratorError | None = None
     vendor_runs: Sequence[str] = ()
     remarked: Sequence[StoreRemark] = ()
+    due: Sequence[DueTime] = ()
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
         """Return the endpoints set."""
@@ -196,6 +198,11 @@ class FakeStore:
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
         """No rows."""
         return iter(())
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return what was set."""
+        del endpoint, now
+        return self.due
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Succeed, or fail as set."""

@@ -30,6 +30,7 @@ from migrator.engine.dispatcher.polling import Poller, PollRules
 from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
+from migrator.engine.due_times import DueTimeReading
 from migrator.errors import (
     AccessRefused,
     RowRefused,
@@ -419,6 +420,7 @@ class World:
             ),
             conversion=Rules(own_queue=QueueName("Sales")),
             fault=fault,
+            read_due_times=lambda _endpoint: DueTimeReading(comparable=1),
         )
         return DispatcherParts(
             poller=poller,

@@ -1,0 +1,186 @@
+"""A due column that holds local time: what it means, and how it is searched.
+
+With Npgsql 6 and later the vendor's persisters may write ``Time`` in the zone of their session
+(reference ``legacy-stores.md`` 1.3). Rules of this file:
+
+* PostgreSQL converts, in both directions, by the same rules that it converted by for the vendor;
+* bounds are made local, never the column, so that its index is walked;
+* of the hour that comes twice in autumn, the row's own Expire header says which one is meant;
+  without it, and for a time that the clocks skipped in spring, the later moment: never early;
+* the ledger keeps what the column had, so that it goes back as it was.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    Text,
+    and_,
+    func,
+    literal,
+    literal_column,
+    or_,
+)
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from migrator.database.types import UtcDateTime
+
+_SEPARATOR: Final = "chr(31)"
+"""Between how a row spells its owner and what its column had; no name of an endpoint has it."""
+_NOTHING: Final[ColumnElement[str]] = literal_column("''", Text())
+_NEAR: Final = "interval '4 hours'"
+"""Longer than clocks are ever put forward or back; no two changes are that near to each other."""
+
+
+class LocalTime(TypeDecorator[datetime]):
+    """A column without a zone, in the local time of *zone*; what is compared with it is converted.
+
+    PostgreSQL only. Python sees aware UTC datetimes.
+    """
+
+    impl = DateTime
+    cache_ok = True
+    with_zone = False
+
+    def __init__(self, zone: str) -> None:
+        """Be in *zone*, an IANA name."""
+        super().__init__()
+        self.zone = zone
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return what the driver exchanges: moments."""
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Return *value* as the driver takes it; refuse a naive one."""
+        return UtcDateTime().process_bind_param(value, dialect)
+
+    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+        """Return the parameter as local time."""
+        return func.timezone(zone_name(self.zone), bindvalue)
+
+
+class local_due(FunctionElement[datetime]):
+    """The moment of a local time: its zone, the column, the row's headers."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+
+@compiles(local_due, "postgresql")
+def _local_due(element: local_due, compiler: SQLCompiler, **kw: Any) -> str:
+    zone, column, headers = (compiler.process(each, **kw) for each in element.clauses)
+    later = f"timezone({zone}, {column})"  # of two, and of a time that was skipped
+    before = f"timezone({zone}, {later} - {_NEAR}) + {_NEAR}"
+    after = f"timezone({zone}, {later})"
+    earlier = f"({later} - ({before} - {after}))"
+    expire = (
+        f"substring({headers} from "
+        r"""'"NServiceBus\.Timeout\.Expire"\s*:\s*"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)') """
+        'COLLATE "C"'
+    )
+    from_, until = (
+        f"to_char(timezone('UTC', {earlier} {sign} interval '1 second'), 'YYYY-MM-DD HH24:MI:SS')"
+        for sign in "-+"
+    )
+    return (
+        f"CASE WHEN {before} > {after} THEN "  # clocks were put back within the hours before
+        f"CASE WHEN timezone({zone}, {earlier}) = {column} AND {expire} BETWEEN {from_} AND {until}"
+        f" THEN {earlier} ELSE {later} END ELSE {later} END"
+    )
+
+
+def zone_name(zone: str) -> ColumnElement[str]:
+    """Return *zone* as SQL has it."""
+    return literal_column("'" + zone.replace("'", "''") + "'", Text())
+
+
+def zone_of(column: ColumnElement[Any]) -> str | None:
+    """Return the zone of a due column; None: it holds UTC, or knows its zone itself."""
+    return column.type.zone if isinstance(column.type, LocalTime) else None
+
+
+def due_of(row: Any) -> ColumnElement[datetime]:
+    """Return the moment at which a *row* of a legacy table is due."""
+    zone = zone_of(row.Time)
+    return row.Time if zone is None else local_due(zone_name(zone), row.Time, row.Headers)
+
+
+def due_from(row: Any, moment: datetime) -> ColumnElement[bool]:
+    """Return the condition of rows due at *moment* or later, and perhaps a few due before it.
+
+    For a cursor: whatever was behind it is not before it, in the column's order.
+    """
+    zone = zone_of(row.Time)
+    column: ColumnElement[Any] = row.Time
+    return column >= (moment if zone is None else func.least(*_local(zone, moment)))
+
+
+def due_after(row: Any, moment: datetime) -> ColumnElement[bool]:
+    """Return the condition of rows due after *moment*."""
+    zone = zone_of(row.Time)
+    column: ColumnElement[Any] = row.Time
+    if zone is None:
+        return column > moment
+    at = _local(zone, moment)
+    is_after = or_(and_(_is_even(zone, moment), column > at[0]), due_of(row) > _moment(moment))
+    return and_(column >= func.least(*at), is_after)
+
+
+def due_until(row: Any, moment: datetime) -> ColumnElement[bool]:
+    """Return the condition of rows due at *moment* or before."""
+    zone = zone_of(row.Time)
+    column: ColumnElement[Any] = row.Time
+    if zone is None:
+        return column <= moment
+    is_until = or_(_is_even(zone, moment), due_of(row) <= _moment(moment))
+    return and_(column <= func.greatest(*_local(zone, moment)), is_until)
+
+
+def kept_extra(row: Any) -> ColumnElement[str]:
+    """Return what the ledger keeps beside a *row* of local time: its owner, and its column."""
+    owner = func.coalesce(row.Endpoint, _NOTHING) if "Endpoint" in row else _NOTHING
+    column = func.to_char(row.Time, literal_column("'YYYY-MM-DD HH24:MI:SS.US'"))
+    return owner.concat(literal_column(_SEPARATOR, Text())).concat(column)
+
+
+def kept_owner(extra: ColumnElement[str]) -> ColumnElement[str]:
+    """Return how a row spelled its owner, out of what the ledger keeps."""
+    return func.split_part(extra, literal_column(_SEPARATOR), literal_column("1"), type_=Text())
+
+
+def kept_time(extra: ColumnElement[str]) -> ColumnElement[Any]:
+    """Return what the column had, out of what the ledger keeps; NULL where that was UTC."""
+    kept = func.split_part(extra, literal_column(_SEPARATOR), literal_column("2"))
+    return func.nullif(kept, _NOTHING, type_=Text()).cast(TIMESTAMP())
+
+
+def _moment(moment: datetime) -> ColumnElement[datetime]:
+    return literal(moment, UtcDateTime())
+
+
+def _local(zone: str, moment: datetime) -> tuple[ColumnElement[Any], ...]:
+    """Return *moment* by the offset of the zone then, and by those of hours before and after."""
+    at, name = _moment(moment), zone_name(zone)
+    near: ColumnElement[Any] = literal_column(_NEAR)
+    return (
+        func.timezone(name, at, type_=TIMESTAMP()),
+        func.timezone(name, at.op("-")(near), type_=TIMESTAMP()).op("+")(near),
+        func.timezone(name, at.op("+")(near), type_=TIMESTAMP()).op("-")(near),
+    )
+
+
+def _is_even(zone: str, moment: datetime) -> ColumnElement[bool]:
+    """Return whether clocks are not changed around *moment*: the column is in the order of time."""
+    _, before, after = _local(zone, moment)
+    return before == after
