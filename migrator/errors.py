@@ -8,6 +8,7 @@ The tree::
     │   ├── LedgerMissing            no ledger, or not the expected version: `migrator db upgrade`
     │   ├── LedgerCloned             this ledger belongs to another database
     │   ├── LedgerAdopted            it got another id while this process worked: start it again
+    │   │   └── LedgerBehind      6  the database lacks what this process committed
     │   ├── DatabaseFailedOver       another server has taken over, which may lack what came last
     │   └── UnknownEndpoint          the store has no such endpoint
     ├── CommandRefused            3  a running daemon refused a command; nothing was changed
@@ -26,7 +27,6 @@ The tree::
     │   └── EntityMismatch           an entity exists with other arguments
     ├── DaemonUnavailable         4  no daemon answers on its control socket; asking again is safe
     ├── HandOverDoubtful          6  nobody can tell whether a batch was handed over
-    │   └── LedgerBehind             the database went back behind what this process committed
     ├── Interrupted             143  a signal ended the work before it was done
     └── IllegalTransition         1  the state table does not know this step
 
@@ -85,6 +85,12 @@ class LedgerCloned(PreflightRefused):
 
 class LedgerAdopted(PreflightRefused):
     """Somebody adopted the ledger meanwhile: this process works for the id it had before."""
+
+
+class LedgerBehind(LedgerAdopted):
+    """The database lacks what this process committed, which touches nothing any more and ends."""
+
+    exit_code = ExitCode.DOUBTFUL
 
 
 class DatabaseFailedOver(PreflightRefused):
@@ -200,10 +206,6 @@ class HandOverDoubtful(MigratorError):
     """Nobody can tell from here whether a batch was handed over. It is left untouched."""
 
     exit_code = ExitCode.DOUBTFUL
-
-
-class LedgerBehind(HandOverDoubtful):
-    """The database went back behind what this process committed. It touches nothing any more."""
 
 
 class Interrupted(MigratorError):

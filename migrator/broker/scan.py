@@ -109,6 +109,10 @@ class RabbitLevels:
         name = level_name(self._version, level)
         return RabbitLevelScan(self._wire, name, limits, limit=self._limit, now=self._now)
 
+    def queue(self, name: str, limits: ScanLimits) -> RabbitLevelScan:
+        """Begin to consume another queue in the same manner; it must exist."""
+        return RabbitLevelScan(self._wire, name, limits, limit=None, now=self._now)
+
     def ready(self) -> Mapping[int, int]:
         """Return how many messages wait in each level queue; see ``ports.Levels``."""
         channel = self._wire.channel()

@@ -81,7 +81,12 @@ def _refusals(app: App, found: Whereabouts) -> Iterator[str]:
             f"{total} batches have other rows than they should ({gaps[0].batch} is the first), so "
             "this is not all of the former database: use `migrator db adopt` without --moved"
         )
-    guards = {guard_queue(found.ledger_id, lane): lane for lane in _lanes(app, found)}
+    yield from held_elsewhere(app, found)
+
+
+def held_elsewhere(app: App, found: Whereabouts) -> Iterator[str]:
+    """Yield who works on the ledger as far as the broker tells."""
+    guards = {guard_queue(found.ledger_id, lane): lane for lane in lanes_of(app, found)}
     timeouts = [timeouts_queue(QueueName(each.queue)) for each in satellites(app.settings, ())]
     probes = app.broker_facts.queues([*guards, *timeouts])
     for name, lane in guards.items():
@@ -117,7 +122,7 @@ def _remarks(app: App) -> Iterator[str]:
         )
 
 
-def _lanes(app: App, found: Whereabouts) -> Sequence[Lane]:
+def lanes_of(app: App, found: Whereabouts) -> Sequence[Lane]:
     """Return lanes that somebody may hold: the ledger's, and those of the settings."""
     return sorted({*found.lanes, *map(Lane, range(app.settings.handover.lanes))})
 

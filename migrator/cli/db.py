@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from migrator.cli.adoption import adopt_ledger, keep_ledger
+from migrator.cli.failover import settle_lost_window
 from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
+from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of
 from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, session_of
 from migrator.engine.preview import chosen_endpoints
+from migrator.errors import ConfigError
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
@@ -142,7 +145,9 @@ def _granted(legacy: LegacyTable) -> GrantedTable:
 Examples:
   migrator db adopt --yes
   migrator db adopt --moved --dry-run
-  migrator db adopt --moved --yes"""
+  migrator db adopt --moved --yes
+  migrator db adopt --after-failover --dry-run
+  migrator db adopt --after-failover --yes"""
 )
 def adopt(
     context: typer.Context,
@@ -153,6 +158,16 @@ def adopt(
             help="It is no copy: the database is here now, complete, and the former is gone.",
         ),
     ] = False,
+    after_failover: Annotated[
+        bool,
+        typer.Option(
+            "--after-failover",
+            help="A replica took over: settle what it lacks by what is in the delay levels.",
+        ),
+    ] = False,
+    margin: Margin = MARGIN,
+    hold: Hold = HOLD,
+    deepest: Deepest = DEEPEST,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would happen; writes nothing.")
     ] = False,
@@ -169,11 +184,21 @@ def adopt(
     anybody works on it, here or, as far as the broker tells, at the former place. Only for all
     of the database: what lacks the last transactions (a replica that was behind) is a copy.
 
-    Either needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
+    With --after-failover it keeps its id, too. The levels are gone through: a row that is in the
+    store again while its message waits there is recorded as handed over. What was due by then and
+    is met nowhere may have been delivered: those rows become doubtful, for `migrator batch
+    resolve`. --margin, --hold and --deepest are as in `migrator recall`. PostgreSQL only.
+
+    Each needs the rights of `db upgrade`: the daemon's user may only read the ledger's id.
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
+    if moved and after_failover:
+        raise ConfigError("--moved and --after-failover exclude each other")
+    terms = terms_of(margin, hold, deepest)
     with opened(loaded) as app:
+        if after_failover:
+            raise typer.Exit(settle_lost_window(session, app, terms, yes=yes, is_dry_run=dry_run))
         if moved:
             keep_ledger(session, app, yes=yes, is_dry_run=dry_run)
         else:

@@ -82,7 +82,7 @@ def brought_back(
     app: App, scope: RecallScope, terms: RecallTerms, expected: RecallForecast
 ) -> WayBack:
     """Recall, telling how far it is; see ``daemon.recalling.recall``."""
-    with _progress() as progress:
+    with watched() as progress:
         done = recall(app, scope, terms, progress=progress)
     seen = sum(done.counts[each] for each in _SEEN_AND_LEFT)
     left = foretold(app, scope, terms.margin).in_levels
@@ -146,7 +146,8 @@ _REMARKS: Final = {
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[RecallProgress], None]]:
+def watched() -> Iterator[Callable[[RecallProgress], None]]:
+    """Show how far it is: a line at a terminal, else one now and then."""
     began_s = time.monotonic()
     if sys.stderr.isatty():
         with console(sys.stderr).status("recalling") as line:

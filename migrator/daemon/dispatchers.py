@@ -21,7 +21,6 @@ from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.errors import (
-    HandOverDoubtful,
     Interrupted,
     LeaseLost,
     LedgerAdopted,
@@ -138,9 +137,6 @@ class DispatcherThread(WorkerThread):
                 return
             except LedgerAdopted:
                 raise  # trying again changes nothing
-            except HandOverDoubtful as exc:
-                self._give_up("the database lacks what was committed; the dispatcher ends", exc)
-                return
             except MigratorError as exc:
                 if not self._may_go_on(exc):
                     return
@@ -154,7 +150,7 @@ class DispatcherThread(WorkerThread):
         while not self._stop.draining.is_set():
             try:
                 self._one_session(held)
-            except (HandOverDoubtful, LeaseLost, Interrupted):
+            except (LedgerAdopted, LeaseLost, Interrupted):
                 raise
             except MigratorError as exc:
                 if not self._may_go_on(exc):
@@ -187,7 +183,7 @@ class DispatcherThread(WorkerThread):
         finishing = self._stop.draining.is_set() or self._finishes_only
         is_busy = session.turn(may_take=not finishing)
         if session.problem is not None:
-            if isinstance(session.problem, HandOverDoubtful):
+            if isinstance(session.problem, LedgerAdopted):
                 raise session.problem
             if not self._tolerates(session.problem):
                 return True

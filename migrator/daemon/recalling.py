@@ -41,9 +41,9 @@ def recall(
         LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
     """
     wiring = RecallWiring(app)
-    with _alone(app) as held:
+    with alone(app) as held:
         demand_settled(app.books.open_batches())
-        _wait_until_routed(wiring)
+        wait_until_routed(wiring)
         with wiring.open_levels() as levels:
             done = Recall(
                 levels=levels,
@@ -60,7 +60,7 @@ def recall(
 
 
 @contextmanager
-def _alone(app: App) -> Iterator[HeldLease]:
+def alone(app: App) -> Iterator[HeldLease]:
     """Hold the recall's lease; nobody takes a lane of hand-over meanwhile.
 
     Raises:
@@ -89,7 +89,7 @@ def _alone(app: App) -> Iterator[HeldLease]:
         keeper.surrender(held)
 
 
-def _wait_until_routed(wiring: RecallWiring) -> None:
+def wait_until_routed(wiring: RecallWiring) -> None:
     """Return once the staging queues are empty: a receipt may be ahead of its messages."""
     until_s = time.monotonic() + _STAGED_PATIENCE_S
     while (staged := wiring.still_staged()) != 0:

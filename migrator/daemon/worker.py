@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from migrator.domain.timeouts import Lane
-from migrator.errors import Interrupted, LedgerAdopted, MigratorError
+from migrator.errors import Interrupted, LedgerAdopted, LedgerBehind, MigratorError
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Stop:
 class WorkerThread:
     """One thread of the service; whatever it does not foresee asks all others to stop.
 
-    So does a ledger that was adopted: its id names the queues of them all.
+    So does a ledger that was adopted, as its id names the queues of them all, or that went back.
     """
 
     def __init__(
@@ -100,6 +100,14 @@ class WorkerThread:
     def _guard(self) -> None:
         try:
             self._run()
+        except LedgerBehind as exc:
+            self.failure = exc
+            _log.error(
+                "the database lacks what was committed; the process ends",
+                extra={"action": "ledger_behind", "error": str(exc)},
+            )
+            self._stop.draining.set()
+            self._stop.at_once.set()
         except LedgerAdopted as exc:
             self.failure = exc
             _log.error(

@@ -100,6 +100,20 @@ def demand_settled(batches: Iterable[Batch]) -> None:
         )
 
 
+def demand_shallow(waiting: Mapping[int, int], deepest: int) -> None:
+    """Return when no level holds more messages than *deepest*.
+
+    Raises:
+        PreflightRefused: Some do; says which.
+    """
+    deep = {level: count for level, count in waiting.items() if count > deepest}
+    if deep:
+        listed = ", ".join(f"level {level:02d}: {count}" for level, count in deep.items())
+        raise PreflightRefused(
+            f"too many messages would have to be held ({listed}); --deepest allows more"
+        )
+
+
 class Recall:
     """Goes through all levels once."""
 
@@ -148,19 +162,11 @@ class Recall:
             LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
         """
         waiting = self._levels.ready()
-        self._demand_shallow(waiting)
+        demand_shallow(waiting, self._terms.deepest)
         for level in range(BITS - 1, -1, -1):
             if level in waiting:  # also an empty one: what is above it comes down meanwhile
                 self._level(level, scope, lease)
         return Recalled(outcomes=dict(self._outcomes), unfinished=tuple(self._unfinished))
-
-    def _demand_shallow(self, waiting: Mapping[int, int]) -> None:
-        deep = {level: count for level, count in waiting.items() if count > self._terms.deepest}
-        if deep:
-            listed = ", ".join(f"level {level:02d}: {count}" for level, count in deep.items())
-            raise PreflightRefused(
-                f"too many messages would have to be held ({listed}); --deepest allows more"
-            )
 
     def _level(self, level: int, scope: RecallScope, lease: Lease) -> None:
         while True:

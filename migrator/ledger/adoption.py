@@ -20,8 +20,8 @@ from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.domain.states import HALF_DONE, OPEN, BatchState, RowState
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LANE, Lane
-from migrator.errors import LedgerError, LedgerMissing, PreflightRefused
-from migrator.ledger.failover import record_position
+from migrator.errors import DatabaseFailedOver, LedgerError, LedgerMissing, PreflightRefused
+from migrator.ledger.failover import demand_same_server, record_position
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
@@ -118,6 +118,21 @@ class SqlAdoption:
                 self._enter(connection, identity=found.present)
                 self._record(connection, "ledger_moved", _told(found))
         return found
+
+    def why_failed_over(self) -> str | None:
+        """Return why another server must have taken over; None: none has."""
+        doing = "asking which server it is"
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            try:
+                demand_same_server(connection, self._tables)
+            except DatabaseFailedOver as exc:
+                return str(exc)
+        return None
+
+    def finish_failover(self, connection: Connection, found: Mapping[str, object]) -> None:
+        """Go on with this server, in a transaction of the caller's, who has settled the rest."""
+        record_position(connection, self._tables)
+        self._record(connection, "failover_settled", found)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 

@@ -39,7 +39,9 @@ _REMEDY: Final = (
 )
 
 
-def check_identity(engine: Engine, tables: LedgerTables) -> str:
+def check_identity(
+    engine: Engine, tables: LedgerTables, *, may_have_failed_over: bool = False
+) -> str:
     """Return the ledger's id.
 
     Raises:
@@ -58,7 +60,8 @@ def check_identity(engine: Engine, tables: LedgerTables) -> str:
                 f"ledger {row.id} was created in {row.identity}, but this database is {present}: "
                 f"{_REMEDY}"
             )
-        demand_same_server(connection, tables)
+        if not may_have_failed_over:
+            demand_same_server(connection, tables)
     return str(row.id)
 
 

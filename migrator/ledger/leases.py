@@ -66,7 +66,9 @@ class SqlLeases:
                 return None
             lease = Lease(lane=lane, owner=owner, token=row.token + 1)
             self._continuity.note_lease(lease)
-            table = self._tables.lease
+            table, position = self._tables.lease, self._continuity.position
+            # whoever settles a failover holds the lane of recall before that is settled
+            kept = {} if position is None or lane == RECALL_LANE else {"position": position}
             connection.execute(
                 update(table)
                 .where(table.c.name == row.name)
@@ -76,7 +78,7 @@ class SqlLeases:
                     until=row.now + duration,
                     renewed_at=row.now,
                     doing=None,
-                    position=self._continuity.position,
+                    **kept,
                 )
             )
             self._adopt_batches(connection, lease)

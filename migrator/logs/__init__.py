@@ -63,6 +63,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "lane_unguarded": "the broker user may not declare a lane's guard queue; work goes on without",
     "lease_lost": "a lease could not be kept, because somebody else has it",
     "ledger_adopted": "somebody adopted the ledger while this process worked for it; it ends",
+    "ledger_behind": "a database that failed over lacks what was committed; the process ends",
     "ledger_purge_failed": "settled rows could not be purged, or that not recorded; tried again",
     "ledger_purged": "rows settled long ago lost their content, as the settings say; how many",
     "message_failed": "a message can not be dealt with; it goes to the error queue",

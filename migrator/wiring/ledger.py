@@ -81,6 +81,18 @@ class LedgerParts:
         self.continuity.begin()
         return ledger_id
 
+    def accept_failover(self) -> None:
+        """Work with the ledger although another server has taken over: to settle that.
+
+        Raises:
+            LedgerMissing, LedgerCloned: The ledger cannot be used.
+        """
+        from migrator.ledger.identity import check_identity
+
+        self.__dict__["ledger_id"] = check_identity(
+            self.engine, self.tables, may_have_failed_over=True
+        )
+
     @cached_property
     def continuity(self) -> Continuity:
         """Whether the database is still the server it was."""

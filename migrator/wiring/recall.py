@@ -59,6 +59,7 @@ class RecallWiring:
         if app.management is None:
             return None
         lanes = {status.lane for status in app.books.progress().lanes}
+        lanes |= {Lane(number) for number in range(app.settings.handover.lanes)}
         names = [staging_name(app.plan.delays, app.ledger_id, Lane(lane)) for lane in lanes]
         told = [app.management.queue(name) for name in names]
         counted = find_queues(app.connection, names)

@@ -31,6 +31,7 @@ from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
 from migrator.stores.documents.recalls import DocumentRecalls
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.documents.verification import DocumentVerifications
+from migrator.stores.failover import SqlFailover
 from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.recall import SqlRecalls
@@ -132,6 +133,11 @@ class SqlSide:
     def recalls(self) -> SqlRecalls:
         """Puts handed-over rows back."""
         return SqlRecalls(self._ground.engine, self._ground.tables, self.store, self.claims)
+
+    @cached_property
+    def failover(self) -> SqlFailover:
+        """Settles what the database lost when it failed over."""
+        return SqlFailover(self._ground.engine, self._ground.tables, self.store, self.claims)
 
     @cached_property
     def verifications(self) -> SqlVerifications:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from tests.e2e.rows import row
 from tests.support.proxy import Proxy
 
 ROWS = 300
+SETTLE = ("db", "adopt", "--after-failover")
 NewRig = Callable[..., Rig]
 
 
@@ -60,26 +62,35 @@ def failing(pair: Pair, vhost: Any, new_rig: NewRig) -> Rig:
     return rig
 
 
-def test_a_daemon_stops_when_its_database_went_back(pair: Pair, failing: Rig) -> None:
-    """It names the batches, publishes nothing more, and is not started again unlooked-at."""
+def test_what_was_handed_over_in_the_lost_window_is_settled(pair: Pair, failing: Rig) -> None:
+    """The daemon stops and names its batches; after they are settled, nothing is sent twice."""
     failing.prepare()
-    daemon = failing.start("run", "--endpoint", "Sales")
-    wait_until(failing.has_lane, what="a daemon that has a lane")
-    pair.standby.fall_behind()
     rows = [row() for _ in range(ROWS)]
     failing.insert(rows)
+    pair.standby.fall_behind()
+    daemon = failing.start("run", "--endpoint", "Sales")
     wait_until(lambda: failing.batch_states()["handed_over"] == 3, what="three batches")
     pair.fail_over()
     done = failing.finish(daemon)
     assert done.returncode == ExitCode.DOUBTFUL, done.stderr[-4000:]
     assert "3 batches are behind what was committed" in done.stderr
     assert "(handed_over in attempt 1, now missing)" in done.stderr
-    assert failing.batch_states() == {}
+    assert (failing.batch_states(), len(failing.stored_ids())) == ({}, ROWS)
     refused = failing.run("run", "--endpoint", "Sales", "--once")
     assert refused.returncode == ExitCode.PREFLIGHT_REFUSED, refused.stderr[-4000:]
     assert "db adopt --after-failover" in refused.stderr
-    found = failing.account(rows, "Billing", settle_s=0)
-    assert (found.found, found.duplicated) == (ROWS, ())
+    told = json.loads(failing.must(*SETTLE, "--dry-run", "--json"))
+    assert told["handed_over_from_store"] == ROWS
+    assert (failing.batch_states(), len(failing.stored_ids())) == ({}, ROWS)
+    settled = json.loads(failing.must(*SETTLE, "--yes", "--json"))
+    assert settled == {**told, "is_done": True}
+    assert (failing.batch_states(), failing.stored_ids()) == ({"handed_over": 3}, set())
+    more = [row() for _ in range(50)]
+    failing.insert(more)
+    failing.migrate()
+    failing.must("verify", "--scan")
+    found = failing.account([*rows, *more], "Billing")
+    assert (found.lost, found.duplicated, found.found) == ((), (), ROWS + 50)
 
 
 @pytest.mark.slow

@@ -347,7 +347,7 @@ FROM migrator.lease
 WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
 
 -- ledger/leases.py SqlLeases.acquire
-UPDATE migrator.lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at, position=:position WHERE migrator.lease.name = :name_1;
+UPDATE migrator.lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator.lease.name = :name_1;
 
 -- ledger/leases.py SqlLeases.evict
 UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.owner = :owner_1;

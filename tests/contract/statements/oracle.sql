@@ -352,7 +352,7 @@ FROM migrator_lease
 WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
 -- ledger/leases.py SqlLeases.acquire
-UPDATE migrator_lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at, position=:position WHERE migrator_lease.name = :name_1;
+UPDATE migrator_lease SET owner=:owner, token=:token, until=:until, doing=:doing, renewed_at=:renewed_at WHERE migrator_lease.name = :name_1;
 
 -- ledger/leases.py SqlLeases.evict
 UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.owner = :owner_1;
