@@ -1,7 +1,12 @@
-"""Which rows a lane claims next: overdue ones first, then the soonest due, endpoint by endpoint."""
+"""Which rows a lane claims next: overdue ones first, then the soonest due, endpoint by endpoint.
+
+A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
+where there is anything, at all endpoints at once and without a trace.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +32,8 @@ LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
 _OVERDUE_EVERY_S: Final = 0.5
+_LOOK_EVERY_S: Final = 0.5
+"""What a look found is believed for so long; what it did not find, by all lanes of the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,30 @@ class _Progress:
     overdue_asked_s: float = float("-inf")
 
 
+class Look:
+    """Tells which sources have rows to claim; lanes share it, and an answer that there are none."""
+
+    def __init__(self, claims: Claims, clock: Clock) -> None:
+        """Have looked at nothing."""
+        self._claims = claims
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asked: object = None
+        self._nothing_until_s = float("-inf")
+
+    def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
+        """Return the sources of those of *requests* that may find something; one per source."""
+        asked = [(each.endpoint.source, each.due_after is None, each.not_for) for each in requests]
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            if now_s < self._nothing_until_s and asked == self._asked:
+                return set()
+            found = {each.endpoint.source for each in self._claims.promising(requests)}
+            self._asked = asked
+            self._nothing_until_s = float("-inf") if found else now_s + _LOOK_EVERY_S
+            return found
+
+
 class Claimer:
     """Claims batch after batch for one lane; all its memory may be lost at any time."""
 
@@ -72,13 +103,14 @@ class Claimer:
         endpoints: Sequence[tuple[StoreEndpoint, RunId]],
         mode: Mode,
         max_bytes: int,
+        look: Look | None = None,
         is_held: Callable[[EndpointName], bool] = lambda _endpoint: False,
         fault: FaultPoint = lambda _name: None,
     ) -> None:
         """Go round *endpoints*, each with the run its batches belong to.
 
         *selection* is asked before every claim, and so is *is_held*: of an endpoint for which it
-        says yes, nothing is claimed.
+        says yes, nothing is claimed. *look* is shared with other lanes.
         """
         self._claims = claims
         self._clock = clock
@@ -87,6 +119,10 @@ class Claimer:
         self._mode = mode
         self._max_bytes = max_bytes
         self._fault = fault
+        self._look = Look(claims, clock) if look is None else look
+        self._looked_s = float("-inf")
+        self._worth = set[str]()
+        """Sources in which there may be something."""
         self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
 
     def claim(self, lease: Lease, *, max_rows: int) -> Batch | None:
@@ -96,10 +132,33 @@ class Claimer:
             LeaseLost: The lane is somebody else's.
             StoreUnavailable: See ``Claims.claim``.
         """
+        is_fresh = self._clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
+        if is_fresh:
+            self._look_again(lease)
+        claimed = self._claim_in_turn(lease, max_rows)
+        if claimed is None and not is_fresh:
+            self._look_again(lease)
+            claimed = self._claim_in_turn(lease, max_rows)
+        return claimed
+
+    def _look_again(self, lease: Lease) -> None:
+        if all(self._is_held(progress.endpoint.name) for progress in self._endpoints):
+            return
+        selection, now = self._selection(), self._clock.now()
+        after, until = selection.future(now)
+        floor = None if selection.takes_overdue else after
+        # in the same order for each lane, whoever's turn it is
+        ordered = sorted(self._endpoints, key=lambda progress: progress.endpoint.source)
+        self._looked_s = self._clock.monotonic_s()
+        self._worth = self._look.sources(
+            [self._request(each, lease, self._mode, floor, until, None, 1) for each in ordered]
+        )
+
+    def _claim_in_turn(self, lease: Lease, max_rows: int) -> Batch | None:
         for _ in range(len(self._endpoints)):
             progress = self._endpoints[0]
             self._endpoints.rotate(-1)
-            if self._is_held(progress.endpoint.name):
+            if progress.endpoint.source not in self._worth or self._is_held(progress.endpoint.name):
                 continue
             for request in self._requests(progress, lease, max_rows):
                 claim = self._claims.claim(request)
@@ -108,6 +167,7 @@ class Claimer:
                     if request.mode is self._mode and request.due_after is not None:
                         progress.cursor = claim.cursor
                     return claim.batch
+            self._worth.discard(progress.endpoint.source)
         return None
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:

@@ -169,6 +169,17 @@ class Claims(Protocol):
         """
         ...
 
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Return those of *requests* that may find something; the others would find nothing now.
+
+        Where the store can tell, it writes nothing, locks nothing, and answers for all at once;
+        where it cannot, it returns all of them.
+
+        Raises:
+            StoreUnavailable: It does not answer.
+        """
+        ...
+
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
 

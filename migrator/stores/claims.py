@@ -6,7 +6,7 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
@@ -18,6 +18,7 @@ from sqlalchemy import (
     and_,
     cast,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -27,13 +28,13 @@ from sqlalchemy import (
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
-from migrator.database.portable import first_for_update
+from migrator.database.portable import first_for_update, flag
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
 from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId
-from migrator.errors import IllegalTransition, LeaseLost, StoreError
+from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
 from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_batch, hold_lease, under_lease
@@ -42,10 +43,12 @@ from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved
 from migrator.stores.opening import open_batch
-from migrator.stores.selection import ids_for
+from migrator.stores.selection import ids_for, wanted
 
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
+_LOOKED_AT_ONCE: Final = 50
+"""Tables in one statement."""
 _UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
 """States of a batch of which single rows can be given back."""
 _LEDGER_COLUMNS: Final = {
@@ -88,6 +91,31 @@ class SqlClaims:
             if claim is None:
                 connection.rollback()
         return claim
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Look without a lock or a transaction id; see ``ports.Claims``."""
+        return [
+            each
+            for start in range(0, len(requests), _LOOKED_AT_ONCE)
+            for each in self._promising(requests[start : start + _LOOKED_AT_ONCE])
+        ]
+
+    def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        doing = "looking for rows to claim"
+        try:
+            query = select(*(self._is_there(each) for each in requests))
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                self._dialect.prefer_indexes(connection)
+                found = connection.execute(query).one()
+        except StoreUnavailable:
+            raise
+        except StoreError:  # one table is gone: a claim says which, and the others have their turn
+            return requests
+        return [each for each, is_there in zip(requests, found, strict=True) if is_there]
+
+    def _is_there(self, request: ClaimRequest) -> ColumnElement[int]:
+        legacy = self._legacy.legacy_table(request.endpoint.source)
+        return flag(exists().select_from(legacy.table).where(*wanted(legacy, request)))
 
     def claim_within(
         self, connection: Connection, legacy: LegacyTable, request: ClaimRequest

@@ -26,7 +26,7 @@ from migrator.wiring.faults import FAULT_VARIABLE, fault_point
 from migrator.wiring.ledger import LedgerParts
 
 if TYPE_CHECKING:  # each part is imported when it is made
-    from migrator.engine.claiming import Claimer, Selection
+    from migrator.engine.claiming import Claimer, Look, Selection
     from migrator.engine.due_times import DueTimeReading, DueTimeRules
     from migrator.engine.handover.prepare import Preparer
     from migrator.engine.handover.staged import StagedHandOver
@@ -203,9 +203,17 @@ class App(BrokerParts, LedgerParts):
             endpoints=runs,
             mode=self.plan.mode,
             max_bytes=self.settings.handover.batch_bytes,
+            look=self._look,
             is_held=is_held,
             fault=self.fault,
         )
+
+    @cached_property
+    def _look(self) -> Look:
+        """What all lanes look for rows with."""
+        from migrator.engine.claiming import Look
+
+        return Look(self.claims, self.clock)
 
     def new_preparer(self) -> Preparer:
         """Return a preparer of its own for one lane."""
@@ -258,7 +266,8 @@ class App(BrokerParts, LedgerParts):
         """Close what was opened."""
         if (side := self.__dict__.get("side")) is not None:
             side.close()
-        if "engine" in self.__dict__:
-            self.engine.dispose()
+        for name in ("engine", "lease_engine"):
+            if name in self.__dict__:
+                getattr(self, name).dispose()
         if (management := self.__dict__.get("management")) is not None:
             management.close()

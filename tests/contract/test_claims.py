@@ -97,6 +97,22 @@ def test_a_range_without_rows_leaves_no_batch_behind(site: AnySite) -> None:
 
 
 @pytest.mark.every_store
+def test_a_look_tells_where_a_claim_would_find_something(site: AnySite) -> None:
+    """Of all that it is asked at once; where a table has nothing in the range, it says so."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    there, late = (
+        site.request(endpoint, lease, due_until=NOW + timedelta(hours=n)) for n in (1, 0)
+    )
+    found = site.claims.promising([late, there])
+    assert there in found
+    if isinstance(site.claims, SqlClaims):
+        assert list(found) == [there]
+        assert site.claims.promising([late]) == []
+        assert site.claims.promising([]) == []
+    assert site.batches.open_batches(lease) == []
+
+
+@pytest.mark.every_store
 def test_rows_without_a_usable_due_time_stay(site: AnySite) -> None:
     """NULL, infinity and times before the year 1000 are never claimed."""
     rows = [LegacyRow(id=timeout_id(n), due=due) for n, due in enumerate(site.unusable_times)]

@@ -91,6 +91,10 @@ class DocumentClaims:
                 return Claim(batch=claimed, cursor=Cursor(due_at=last.due_at, id=last.id))
         return None
 
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Return all: a claim that finds nothing writes nothing here; see ``ports.Claims``."""
+        return requests
+
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         """Finish what a crash left half-done; see ``ports.Claims``."""
         if batch.state is BatchState.RELEASING:

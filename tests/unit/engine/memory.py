@@ -74,6 +74,9 @@ class MemoryLedger:
         self.quarantined: dict[BatchId, set[int]] = {}
         self.token = LEASE.token
 
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        return requests
+
     def claim(self, request: ClaimRequest) -> Claim | None:
         self._fence(request.lease)
         floor = request.due_after or datetime.min.replace(tzinfo=UTC)

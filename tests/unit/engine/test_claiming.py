@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
-from migrator.engine.claiming import Claimer, Selection
+from migrator.engine.claiming import Claimer, Look, Selection
 from migrator.ports import Claim, ClaimRequest, StoreEndpoint
 from tests.unit.engine.memory import LEASE, MemoryClock, MemoryLedger, timeout
 
@@ -24,6 +25,11 @@ class Store:
             for endpoint in ENDPOINTS
         }
         self.asked: list[EndpointName] = []
+        self.looks = 0
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        self.looks += 1
+        return [r for r in requests if self.ledgers[r.endpoint.name].stored]
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         self.asked.append(request.endpoint.name)
@@ -72,3 +78,41 @@ def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
     assert claimed(claimer, 1) == ["-"]
     cutoff = timedelta(minutes=1)
     assert claimed(claimer, 3) == ["A", "A", "-"]
+
+
+def _idle(store: Store, clock: MemoryClock, look: Look) -> Claimer:
+    return Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=clock,
+        selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
+        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+        look=look,
+    )
+
+
+def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
+    """A claim writes even when it finds nothing; all lanes share the answer for a moment."""
+    store, clock = Store(0), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lanes = [_idle(store, clock, look) for _ in range(4)]
+    for lane in lanes:
+        assert claimed(lane, 3) == ["-"] * 3
+    assert (store.asked, store.looks) == ([], 1)
+    store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, 3600.0)])
+    clock.elapsed += 1.0
+    assert claimed(lanes[0], 2) == ["B", "-"]
+    assert set(store.asked) == {"B"}
+
+
+def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> None:
+    """A lane that is busy looks at the others every now and then."""
+    store, clock = Store(0), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lane = _idle(store, clock, look)
+    store.ledgers[EndpointName("A")] = MemoryLedger([timeout(n, 3600.0 + n) for n in range(40)])
+    assert claimed(lane, 2) == ["A", "A"]
+    store.ledgers[EndpointName("C")] = MemoryLedger([timeout(0, 3600.0)])
+    clock.elapsed += 1.0
+    assert sorted(claimed(lane, 2)) == ["A", "C"]

@@ -132,6 +132,10 @@ class Ledger:
 
     # ── claims ──
 
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Nothing is claimed here."""
+        raise NotImplementedError
+
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Nothing is claimed here."""
         raise NotImplementedError

@@ -1,0 +1,54 @@
+"""A daemon that has nothing to do: what it costs the database, and how soon it notices a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dev.servers import wait_until
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
+
+ENDPOINTS = 6
+LANES = 2
+
+
+def written(rig: Rig, *, leases: bool) -> int:
+    """Return how many rows were written so far, of leases or of all else; undone ones count."""
+    with rig.sql() as connection:
+        ((rows,),) = connection.execute(
+            "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int"
+            " FROM pg_stat_user_tables WHERE (relname = 'lease') = %s",
+            [leases],
+        ).fetchall()
+    return int(rows)
+
+
+@pytest.mark.punctual
+def test_an_idle_daemon_only_renews_its_leases(rig: Rig) -> None:
+    """It looks at all endpoints without writing; and a row that is due goes out within 2 s."""
+    rig.settings |= {"MIGRATOR_HANDOVER__CUTOFF": "0s", "MIGRATOR_HANDOVER__LEASE": "16s"}
+    rig.prepare()
+    others = [replace(rig, endpoint=f"Other{number}") for number in range(ENDPOINTS - 1)]
+    for other in others:
+        other.create_store()
+    rig.start("run", "--all-endpoints", "--lanes", str(LANES))
+
+    def rests() -> bool:
+        with rig.sql() as connection:
+            query = "SELECT count(*) FROM migrator.lease WHERE doing = 'idle'"
+            return connection.execute(query).fetchone() == (LANES,)
+
+    wait_until(rests, what="a daemon that rests")
+    before, renewed = written(rig, leases=False), written(rig, leases=True)
+    wait_until(lambda: written(rig, leases=True) >= renewed + 2 * LANES, what="renewals")
+    assert written(rig, leases=False) == before
+
+    late = row(due_in=timedelta(0))
+    others[-1].insert([late])
+    wait_until(lambda: rig.batch_states()["handed_over"] == 1, what="the row handed over")
+    with rig.sql() as connection:
+        ((done,),) = connection.execute("SELECT handed_over_at FROM migrator.batch").fetchall()
+    assert done - late.due_at < timedelta(seconds=2)
