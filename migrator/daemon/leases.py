@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from queue import SimpleQueue
+from typing import Final
 
 from migrator.domain.timeouts import Lane
 from migrator.errors import LeaseLost, MigratorError
@@ -15,6 +17,8 @@ from migrator.ports import Lease, Leases
 _log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 5
+_RENEWALS_AT_ONCE: Final = 8
+"""With 64 leases of 20 s, each renewal may take 2 s before one is lost."""
 
 
 class HeldLease:
@@ -26,6 +30,8 @@ class HeldLease:
         self.doing = doing
         self.valid_until_s = valid_until_s
         self.is_lost = False
+        self.is_being_renewed = False
+        """A renewal has no answer yet."""
         self.beat: Callable[[], None] = lambda: None
         """Called by whatever works or waits for the lane: a sign of life of its thread."""
 
@@ -55,6 +61,9 @@ class LeaseKeeper:
         self._owner = owner
         self._duration = duration
         self._held: dict[Lane, HeldLease] = {}
+        self._taking: set[Lane] = set()
+        self._due: SimpleQueue[HeldLease | None] = SimpleQueue()
+        self._renewers: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._soon = threading.Event()
@@ -80,20 +89,30 @@ class LeaseKeeper:
         with self._lock:
             return set(self._held)
 
+    def is_busy_with(self, lane: Lane) -> bool:
+        """Return whether a thread of this process holds *lane*, or is about to take it."""
+        with self._lock:
+            return lane in self._held or lane in self._taking
+
     def acquire(self, lane: Lane, doing: Callable[[], str]) -> HeldLease | None:
         """Take *lane*, or return None when somebody else has it."""
         with self._lock:
-            if lane in self._held:  # another thread of this process; the ledger knows one owner
-                return None
+            if lane in self._held or lane in self._taking:
+                return None  # another thread of this process; the ledger knows one owner
+            self._taking.add(lane)
+        try:
             asked_s = time.monotonic()
             lease = self._leases.acquire(lane, self._owner, self._duration)
             if lease is None:
                 return None
-            held = HeldLease(
-                lease, valid_until_s=asked_s + self._duration.total_seconds(), doing=doing
-            )
-            self._held[lane] = held
-        return held
+            valid_until_s = asked_s + self._duration.total_seconds()
+            held = HeldLease(lease, valid_until_s=valid_until_s, doing=doing)
+            with self._lock:
+                self._held[lane] = held
+            return held
+        finally:
+            with self._lock:
+                self._taking.discard(lane)
 
     def surrender(self, held: HeldLease) -> None:
         """Give the lane back; when the ledger cannot be told, the lease runs out by itself."""
@@ -112,11 +131,29 @@ class LeaseKeeper:
             self._soon.wait(self._duration.total_seconds() / _RENEWALS_PER_LEASE)
             self._soon.clear()
             if self._stopped.is_set():
-                return
-            with self._lock:
-                held = tuple(self._held.values())
-            for each in held:
-                self._renew(each)
+                break
+            self._renew_all()
+        for _ in self._renewers:
+            self._due.put(None)
+
+    def _renew_all(self) -> None:
+        """Have each lease renewed whose last renewal has an answer, several at a time."""
+        with self._lock:
+            due = [held for held in self._held.values() if not held.is_being_renewed]
+        while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
+            renewer = threading.Thread(target=self._renew_due, name="lease-renewer", daemon=True)
+            self._renewers.append(renewer)
+            renewer.start()
+        for held in sorted(due, key=lambda each: each.valid_until_s):
+            held.is_being_renewed = True
+            self._due.put(held)
+
+    def _renew_due(self) -> None:
+        while (held := self._due.get()) is not None:
+            try:
+                self._renew(held)
+            finally:
+                held.is_being_renewed = False
 
     def _renew(self, held: HeldLease) -> None:
         asked_s = time.monotonic()
@@ -124,6 +161,9 @@ class LeaseKeeper:
             self._leases.renew(held.lease, self._duration, doing=held.doing())
         except LeaseLost:
             held.is_lost = True
+            with self._lock:
+                if self._held.get(held.lease.lane) is not held:
+                    return  # given back meanwhile
             _log.warning(
                 "somebody else took the lane",
                 extra={"action": "lease_lost", "lane": held.lease.lane},

@@ -85,7 +85,10 @@ class Vacancies:
             self._beat()
             self._wait_for_recall()
             for number in range(RECALL_LANE):
-                held = self.take(Lane(number))
+                lane = Lane(number)
+                if self._keeper.is_busy_with(lane):
+                    continue  # no need to ask the ledger
+                held = self.take(lane)
                 if held is not None:
                     return held
                 if self._leases.owner_of(RECALL_LANE) is not None:

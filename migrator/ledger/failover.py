@@ -141,9 +141,10 @@ def standbys_behind(connection: Connection) -> Sequence[str] | NotChecked:
 class Continuity:
     """What this process knows of its server, and of what it committed there."""
 
-    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
-        """Watch the connections of *engine* once ``begin`` is called."""
+    def __init__(self, engine: Engine, tables: LedgerTables, *others: Engine) -> None:
+        """Watch the connections of *engine*, and of *others* to it, once ``begin`` is called."""
         self._engine = engine
+        self._engines_beside = others
         self._tables = tables
         self._lock = RLock()
         self._seen: Position | None = None
@@ -164,7 +165,8 @@ class Continuity:
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             self._seen = position_of(connection)
         if self._seen is not None:
-            event.listen(self._engine, "checkout", self._look)
+            for engine in (self._engine, *self._engines_beside):
+                event.listen(engine, "checkout", self._look)
 
     def note_lease(self, lease: Lease) -> None:
         """Remember under which name this process holds lanes."""

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from migrator import __version__
 from migrator.config import Settings, required_secret
@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.ledger.tables import LedgerTables
     from migrator.ledger.upkeep import SqlUpkeep
 
+_BESIDE_LANES: Final = 4
+"""Connections for all that is no lane."""
+
 
 class LedgerParts:
     """The ledger's side of an application, each part made when it is first asked for."""
@@ -38,12 +41,23 @@ class LedgerParts:
     @cached_property
     def engine(self) -> Engine:
         """The ledger's database; a SQL store's tables are in it, too."""
+        # each lane claims, converts and records side by side, none of it for long
+        return self._open_engine(kept_open=self.settings.handover.lanes + _BESIDE_LANES)
+
+    @cached_property
+    def lease_engine(self) -> Engine:
+        """The same database for the leases alone: no renewal waits until lanes are done with it."""
+        return self._open_engine()
+
+    def _open_engine(self, *, kept_open: int | None = None) -> Engine:
         from migrator.database.engine import open_engine
 
         given = self.settings
         if given.store.kind.has_own_ledger:
-            return open_engine(required_secret(given.ledger.url, key="ledger.url"))
-        return open_engine(required_secret(given.store.url, key="store.url", option="--store-url"))
+            url = required_secret(given.ledger.url, key="ledger.url")
+        else:
+            url = required_secret(given.store.url, key="store.url", option="--store-url")
+        return open_engine(url, kept_open=kept_open)
 
     @cached_property
     def tables(self) -> LedgerTables:
@@ -98,14 +112,14 @@ class LedgerParts:
         """Whether the database is still the server it was."""
         from migrator.ledger.failover import Continuity
 
-        return Continuity(self.engine, self.tables)
+        return Continuity(self.engine, self.tables, self.lease_engine)
 
     @cached_property
     def leases(self) -> SqlLeases:
         """The lanes."""
         from migrator.ledger.leases import SqlLeases
 
-        return SqlLeases(self.engine, self.tables, self.ledger_id, self.continuity)
+        return SqlLeases(self.lease_engine, self.tables, self.ledger_id, self.continuity)
 
     @cached_property
     def batches(self) -> SqlBatches:
