@@ -52,10 +52,10 @@ class Adopter(WorkerThread):
             open_lane: Opens link and session.
             is_surely_dead: Whether an owner's process is provably gone.
             stop: Shared by all threads.
-            once: End when the lanes have ended; they wait for what is to be adopted.
+            once: There is an end, and the lanes wait for what is to be adopted.
             patience_s: With *once*: give a lane up after failing for so long.
             gate: Nothing is adopted while it holds everything.
-            lanes_have_ended: Whether no thread of a lane runs any more.
+            lanes_have_ended: Whether no thread of a lane runs any more; then this one ends, too.
         """
         super().__init__("adopter", stop=stop, crash_action="lane_crashed", facts={})
         self._keeper = keeper
@@ -79,7 +79,7 @@ class Adopter(WorkerThread):
 
     @property
     def _is_over(self) -> bool:
-        return self._stop.draining.is_set() or (self._once and self._lanes_have_ended())
+        return self._stop.draining.is_set() or self._lanes_have_ended()
 
     def _run(self) -> None:
         while not self._is_over:

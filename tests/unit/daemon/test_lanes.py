@@ -20,7 +20,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName, Lane
-from migrator.errors import ExitCode, LedgerAdopted, MigratorError, SourceGone
+from migrator.errors import ExitCode, HandOverDoubtful, LedgerAdopted, MigratorError, SourceGone
 from migrator.ports import Lease, StoreEndpoint
 
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -131,6 +131,7 @@ class Bench:
         self.opened, self._stuck = list[Lane](), stuck
         self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
         self._once, self.looked = once, 0
+        self.doubt: HandOverDoubtful | None = None
         keeper = LeaseKeeper(self.lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
         self._keeper = keeper
         self.adopter = Adopter(
@@ -164,6 +165,8 @@ class Bench:
 
     def _open_lane(self, held: HeldLease) -> Any:
         assert held.lease.owner == "me"
+        if self.doubt is not None:
+            raise self.doubt
         self.opened.append(held.lease.lane)
         opened = Opened(self.left, self.claimed, self)
         opened.stuck = self._stuck if held.lease.lane == 7 else None
@@ -268,6 +271,17 @@ def test_a_lane_of_a_dead_owner_is_adopted_beside_the_lanes_own_work(
     count = len(bench.claimed)
     wait_for(lambda: bench.lanes.held == {0})
     wait_for(lambda: len(bench.claimed) > count)
+
+
+def test_nobody_adopts_when_every_lane_has_stopped(
+    make: Callable[..., Bench], wait_for: WaitFor
+) -> None:
+    """The process is to end then, and to say why."""
+    bench = make(batches=0)
+    bench.doubt = HandOverDoubtful("nobody can tell")
+    bench.crew.start()
+    wait_for(lambda: bench.crew.has_ended(0.01))
+    assert [worker.failure for worker in bench.crew] == [bench.doubt, None]
 
 
 def test_nothing_is_adopted_while_everything_is_held(
