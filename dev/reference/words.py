@@ -195,7 +195,8 @@ CHECKS: Final[Mapping[str, str]] = {
     "an address, set the endpoint's `queue` in `[[endpoints]]`.",
     "legacy-table": "Have your DBA run the `CREATE INDEX` that the finding prints; enter the name "
     "of the endpoint in rows that have none; mend or remove timeouts that are never claimed.",
-    "policies": "Narrow the policy's pattern so that it leaves these queues alone.",
+    "policies": "Narrow the policy's pattern so that it leaves these queues and exchanges alone; "
+    "make an exchange that names an alternate exchange itself anew.",
     "satellite-queues": "Name the right `queue` in `[[endpoints]]`, create the error queue, or "
     "disable the endpoint's own timeout manager.",
     "rights": "Let `migrator db grants` print what the user needs.",

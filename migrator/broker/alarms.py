@@ -2,7 +2,12 @@
 
 The broker tells ``connection.blocked`` to connections that publish while an alarm is in force, and
 to no other: one that published before, and is idle, hears nothing (measured, 3.10). So a connection
-of its own publishes an empty message now and then, to an exchange of its own that leads nowhere.
+of its own publishes an empty message now and then, to a queue of its own that has room for none.
+
+The message must be routed, or an alternate exchange that somebody set for all exchanges keeps it;
+and it must be rejected, not dropped from the head, or a dead-letter exchange set for all queues
+does. Nothing asks for a confirm, so the rejection goes to nobody. A policy changes neither: an
+argument of a classic queue wins, and of two lengths the smaller counts.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from migrator.errors import AccessRefused
 
 _log = logging.getLogger(__name__)
 
+_NO_ROOM: Final = {"x-max-length": 0, "x-overflow": "reject-publish", "x-queue-type": "classic"}
 _ANSWER_S: Final = 0.15
 """The broker tells at once; when it is slow, the next look hears it."""
 _ANSWER_IN_ALARM_S: Final = 1.0
@@ -93,13 +99,18 @@ class AlarmWatch:
         wire.ask(
             f"declaring {name}",
             lambda done: channel.queue_declare(
-                name, durable=False, exclusive=True, auto_delete=True, callback=done
+                name,
+                durable=False,
+                exclusive=True,
+                auto_delete=True,
+                arguments=_NO_ROOM,
+                callback=done,
             ),
         )
         wire.ask(
             f"binding {name}",
-            # its removal removes the exchange; no message ever has this key
-            lambda done: channel.queue_bind(name, name, "never", callback=done),
+            # its removal removes the exchange
+            lambda done: channel.queue_bind(name, name, "", callback=done),
         )
         self._exchange, self._channel, self._wire = name, channel, wire
         return wire

@@ -46,6 +46,8 @@ _NO_API: Final = NotChecked(
     reason="only the management API tells; set broker.management_url to have it checked"
 )
 _CLASSIC_PREFIX: Final = "nsb.delay-"
+_ALTERNATE: Final = "alternate-exchange"
+_EXCHANGES_IN_USE: Final = r"^(nsb|migrator)\."
 
 
 class RabbitFacts:
@@ -126,6 +128,17 @@ class RabbitFacts:
             return rules
         return {name: effective_policies(rules, name) for name in names}
 
+    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
+        """Return exchanges with an alternate exchange; see ``ports.BrokerFacts``."""
+        found = self._asked(lambda api: (api.policies(), api.alternates(_EXCHANGES_IN_USE)))
+        if isinstance(found, NotChecked):
+            return found
+        rules, alternates = found
+        diverting = {name: _diverted_by(rules, name) for name in names}
+        for name in alternates & diverting.keys():
+            diverting[name].append("its own argument")
+        return {name: why for name, why in diverting.items() if why}
+
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
         """Return the names bound to delivery; see ``ports.BrokerFacts``."""
         found = self._asked(lambda api: api.bindings_from(delivery_exchange(version)))
@@ -185,7 +198,19 @@ def effective_policies(rules: Collection[PolicyRule], queue: str) -> Sequence[Po
 
     Of several with the same priority the broker picks any, so all of them are returned.
     """
-    matching = [rule for rule in rules if _applies(rule, queue)]
+    kind = "classic_queues" if queue.startswith(_CLASSIC_PREFIX) else "quorum_queues"
+    return _effective(rules, queue, kinds=("all", "queues", kind))
+
+
+def _diverted_by(rules: Collection[PolicyRule], exchange: str) -> list[str]:
+    in_force = _effective(rules, exchange, kinds=("all", "exchanges"))
+    return [f"policy {each.name}" for each in in_force if _ALTERNATE in each.definition]
+
+
+def _effective(
+    rules: Collection[PolicyRule], name: str, *, kinds: Collection[str]
+) -> Sequence[Policy]:
+    matching = [rule for rule in rules if rule.apply_to in kinds and _matches(rule, name)]
     found = []
     for is_operator in (False, True):
         kind = [rule for rule in matching if rule.is_operator is is_operator]
@@ -194,12 +219,9 @@ def effective_policies(rules: Collection[PolicyRule], queue: str) -> Sequence[Po
     return [Policy(name=rule.name, definition=rule.definition) for rule in found]
 
 
-def _applies(rule: PolicyRule, queue: str) -> bool:
-    kind = "classic_queues" if queue.startswith(_CLASSIC_PREFIX) else "quorum_queues"
-    if rule.apply_to not in ("all", "queues", kind):
-        return False
+def _matches(rule: PolicyRule, name: str) -> bool:
     try:
-        return re.search(rule.pattern, queue) is not None
+        return re.search(rule.pattern, name) is not None
     except re.error:  # the broker's dialect knows more; better one doubt too many
         return True
 

@@ -173,6 +173,13 @@ class ManagementApi:
         for row in self._pages(f"exchanges/{self._vhost}", pattern, "name"):
             yield str(row["name"])
 
+    def alternates(self, pattern: str) -> frozenset[str]:
+        """Return the exchanges, of those whose name matches, that name an alternate exchange."""
+        rows = self._pages(f"exchanges/{self._vhost}", pattern, "name,arguments")
+        return frozenset(
+            str(row["name"]) for row in rows if "alternate-exchange" in _mapping(row["arguments"])
+        )
+
     def clients(self) -> tuple[str, ...]:
         """Return the names of the connections that programs of ours have to the virtual host."""
         path = f"vhosts/{self._vhost}/connections"

@@ -142,6 +142,7 @@ def check_context(
             may_bind=not given.broker.all_endpoints_support_delayed_delivery,
             accepts_suffix_collisions=given.handover.accept_suffix_collisions,
             own_queues=_own_queues(app),
+            own_exchanges=app.own_exchanges,
             modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
             queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
             satellites=satellites(given, names),

@@ -126,6 +126,14 @@ class BrokerFacts(Protocol):
         """Return the policies that apply to the queues *names*, or would once they exist."""
         ...
 
+    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
+        """Return those of the exchanges *names* that give what they cannot route to another one.
+
+        With what makes each do so: policies, also such as would apply once it exists, and its own
+        argument.
+        """
+        ...
+
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
         """Return the names that are bound to the delivery exchange by ``#.<name>``."""
         ...

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from migrator.config import Settings
 from migrator.config.handover import MAX_BATCH_ROWS
 from migrator.domain.conversion import Rules
+from migrator.domain.delays import BITS
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, QueueName, RunId
@@ -183,6 +184,14 @@ class App(BrokerParts, LedgerParts):
         from migrator.engine.due_times import read_due_times
 
         return read_due_times(self.store, endpoint, self.clock, self.due_times)
+
+    @property
+    def own_exchanges(self) -> Sequence[str]:
+        """Our exchanges that lead into the levels, whether they exist or not."""
+        from migrator.broker.names import entry_exchange, router_exchange
+
+        version = self.plan.delays
+        return [router_exchange(version), *(entry_exchange(version, n) for n in range(BITS))]
 
     # ── the engine's parts ──────────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from dev.servers import wait_until
@@ -26,11 +27,15 @@ def test_a_harmful_policy_holds_until_it_is_gone_and_a_lost_binding_is_made_agai
     wait_until(lambda: listens(rig), what="a daemon that listens")
     wait_until(lambda: not rig.stored_ids(), what="the first row")
     wait_until(lambda: _outcome(rig) == "fine", what="a first look")
-    vhost.node.set_policy(vhost.name, "all", pattern=".*", overflow="drop-head")
+    harmful = {"overflow": "drop-head", "alternate_exchange": "others"}
+    vhost.node.set_policy(vhost.name, "all", pattern=".*", **harmful)
     wait_until(lambda: signals(rig) == ["broker_check"], what="a hold")
     (hold,) = status(rig)["holds"]
     assert hold["observed"].startswith("policy all: it sets overflow on ")
-    assert hold["limit"] == "narrow its pattern so that it leaves these queues alone"
+    assert hold["limit"].startswith("narrow its pattern so that it leaves these queues alone")
+    checked = json.loads(rig.must("check", "--endpoint", "Sales", "--json", codes=(3,)))
+    refused = {f["subject"] for f in checked["findings"] if f["level"] == "refused"}
+    assert refused == {"policy all", "alternate-exchange"}
     rig.insert([row()])
     assert _outcome(rig) == "refused"
     with rig.amqp() as connection:

@@ -68,6 +68,29 @@ def test_an_alarm_is_heard_of_and_its_end(watch: AlarmWatch, vhost: Vhost) -> No
     )
 
 
+def test_looking_leaves_nothing_in_the_queues_of_others(watch: AlarmWatch, vhost: Vhost) -> None:
+    """Whatever exchange or queue policies send to others what cannot be routed, or is dropped."""
+    with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("others", "fanout", durable=True)
+        channel.queue_declare("others", durable=True)
+        channel.queue_bind("others", "others")
+        vhost.node.set_policy(
+            vhost.name,
+            "all",
+            pattern=".*",
+            alternate_exchange="others",
+            dead_letter_exchange="others",
+            max_length=5,
+            overflow="drop-head",
+        )
+        assert [watch.look() for _ in range(10)] == [None] * 10
+        channel.confirm_delivery()
+        channel.basic_publish("others", "", b"the only one", mandatory=True)
+        assert channel.queue_declare("others", passive=True).method.message_count == 1
+    watch.close()
+
+
 def test_a_lost_connection_is_not_the_end_of_it(
     vhost: Vhost, proxy: Callable[[str], Proxy]
 ) -> None:

@@ -113,6 +113,24 @@ def test_policies_are_those_of_the_virtual_host(facts: RabbitFacts, vhost: Vhost
     assert (policy.name, policy.definition) == ("blanket", {"delivery-limit": 3})
 
 
+def test_exchanges_that_divert_are_told(facts: RabbitFacts, vhost: Vhost) -> None:
+    """By the policy in force, also for one that does not exist yet, or by their own argument."""
+    entry, router, level = "migrator.entry.v2.03", "migrator.router.v2", "nsb.v2.delay-level-27"
+    names = [entry, router, level]
+    assert facts.diverting(names) == {}
+    with plain_channel(vhost.amqp_url) as channel:
+        arguments = {"alternate-exchange": "others"}
+        channel.exchange_declare(level, "topic", durable=True, arguments=arguments)
+        channel.exchange_declare(router, "headers", durable=True)
+    assert facts.diverting(names) == {level: ["its own argument"]}
+    vhost.node.set_policy(vhost.name, "all", pattern="^migrator", alternate_exchange="others")
+    assert facts.diverting(names) == {
+        entry: ["policy all"],
+        router: ["policy all"],
+        level: ["its own argument"],
+    }
+
+
 def test_names_bound_to_delivery_are_told(
     facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
 ) -> None:

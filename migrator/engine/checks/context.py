@@ -44,6 +44,8 @@ class Choices:
     accepts_suffix_collisions: bool
     own_queues: Sequence[str]
     """Our staging and receipts queues, whether they exist already or not."""
+    own_exchanges: Sequence[str]
+    """Our exchanges before the levels, whether they exist already or not."""
     modes: Mapping[str, str]
     """What is done for each configured endpoint: MIGRATE, DISPATCH or FORWARD."""
     queues: Mapping[str, str]

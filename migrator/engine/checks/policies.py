@@ -3,6 +3,8 @@
 A policy beats a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
 messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly. One
 that is as high as ours does no harm, and takes the place of RabbitMQ 4's own limit of 20.
+An alternate exchange takes what an exchange cannot route: the broker confirms such a message, and
+it is in somebody's queue instead of being returned.
 Source: design sections 5.2 and 8 (measured).
 """
 
@@ -14,7 +16,7 @@ from typing import Final
 
 from migrator.domain.delays import BITS
 from migrator.domain.findings import Finding, Level
-from migrator.domain.routing import DelaysVersion, level_name
+from migrator.domain.routing import DelaysVersion, delivery_exchange, level_name
 from migrator.ports import BrokerFacts, NotChecked, Policy
 
 NAME: Final = "policies"
@@ -36,12 +38,20 @@ _HIGH_LIMIT: Final = 100_000
 """What our own queues and the endpoints ask for."""
 
 
-def check(
-    broker: BrokerFacts, *, version: DelaysVersion | None, own_queues: Sequence[str]
-) -> Iterator[Finding]:
-    """Refuse policies that change expiry, limits or dead-lettering of levels or our own queues.
+_REMEDY: Final = "narrow its pattern so that it leaves these queues alone"
 
-    *version* is None when nothing is to enter the delays.
+
+def check(
+    broker: BrokerFacts,
+    *,
+    version: DelaysVersion | None,
+    own_queues: Sequence[str],
+    own_exchanges: Sequence[str] = (),
+) -> Iterator[Finding]:
+    """Refuse what changes expiry, limits or dead-lettering of levels or our own queues.
+
+    And what diverts messages that an exchange of the delays, or our own, cannot route. *version*
+    is None when nothing is to enter the delays.
     """
     levels = [] if version is None else [level_name(version, level) for level in range(BITS)]
     names = [*levels, *own_queues]
@@ -51,18 +61,39 @@ def check(
         return
     harmful = _harmful(found)
     for (policy, keys), queues in sorted(harmful.items()):
-        more = f" and {len(queues) - 1} more" if len(queues) > 1 else ""
-        yield Finding(
-            check=NAME,
-            level=Level.REFUSED,
-            subject=f"policy {policy}",
-            text=f"it sets {keys} on {queues[0]}{more}",
-            remedy="narrow its pattern so that it leaves these queues alone",
+        text = f"it sets {keys} on {_listed(queues)}"
+        yield _refused(f"policy {policy}", text, _REMEDY)
+    delivery = [] if version is None else [delivery_exchange(version)]
+    diverting = broker.diverting([*levels, *delivery, *own_exchanges])
+    if isinstance(diverting, NotChecked):
+        text = f"alternate exchanges: {diverting.reason}"
+        yield Finding(check=NAME, level=Level.NOT_CHECKED, subject="policies", text=text)
+        return
+    yield from _diverted(diverting)
+    if not harmful and not diverting:
+        text = "none touches the queues and exchanges we need"
+        yield Finding(check=NAME, level=Level.OK, subject="policies", text=text)
+
+
+def _diverted(diverting: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    exchanges: defaultdict[str, list[str]] = defaultdict(list)
+    for exchange in sorted(diverting):
+        for why in diverting[exchange]:
+            exchanges[why].append(exchange)
+    for why, names in sorted(exchanges.items()):
+        text = (
+            f"by {why}, what {_listed(names)} cannot route goes to an alternate exchange: it would "
+            "count as handed over, and be in somebody's queue"
         )
-    if not harmful:
-        yield Finding(
-            check=NAME, level=Level.OK, subject="policies", text="none touches the queues we need"
-        )
+        yield _refused("alternate-exchange", text, "take it away from these exchanges")
+
+
+def _refused(subject: str, text: str, remedy: str) -> Finding:
+    return Finding(check=NAME, level=Level.REFUSED, subject=subject, text=text, remedy=remedy)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _harmful(found: Mapping[str, Sequence[Policy]]) -> Mapping[tuple[str, str], Sequence[str]]:

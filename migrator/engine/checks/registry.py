@@ -82,6 +82,8 @@ CHECKS: Final[Mapping[str, Check]] = {
         c.broker,
         version=_version(c),
         own_queues=[*(c.choices.own_queues if c.needs_delays else ()), *c.choices.retry_queues],
+        # a lane's staging exchange has the name of its queue
+        own_exchanges=[*c.choices.own_exchanges, *c.choices.own_queues] if c.needs_delays else (),
     ),
     reply_queues.NAME: lambda c: reply_queues.check(c.broker, c.previews),
     rights.NAME: lambda c: rights.check(c.store, chosen_endpoints(c.store, c.endpoint_names)),

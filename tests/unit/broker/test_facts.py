@@ -111,6 +111,7 @@ def answers(asked: RabbitFacts) -> list[object]:
     """Return every answer that only the management API has."""
     return [
         asked.policies([STAGING]),
+        asked.diverting([STAGING]),
         asked.bound_names(V2),
         asked.stuck(V2),
         asked.alarms(),

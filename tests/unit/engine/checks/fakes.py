@@ -92,6 +92,8 @@ class FakeBroker:
     )
     failure: MigratorError | None = None
     policies_asked: list[str] = field(default_factory=list)
+    alternates: Mapping[str, Sequence[str]] | NotChecked = field(default_factory=dict)
+    diverting_asked: list[str] = field(default_factory=list)
 
     def _answer(self) -> None:
         if self.failure is not None:
@@ -132,6 +134,12 @@ class FakeBroker:
         self._answer()
         self.policies_asked += names
         return self.rules
+
+    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
+        """Return what was set, and remember for what exchanges it was asked."""
+        self._answer()
+        self.diverting_asked += names
+        return self.alternates
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
         """Return the names set."""
@@ -337,6 +345,7 @@ def choices(
         may_bind=True,
         accepts_suffix_collisions=False,
         own_queues=("migrator.staging.a1.0", "migrator.receipts.a1.0"),
+        own_exchanges=("migrator.router.v2",),
         modes=modes or {},
         queues={name: name for name in modes or {}},
         satellites=satellites,

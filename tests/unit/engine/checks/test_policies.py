@@ -55,5 +55,23 @@ def test_harmless_policies_are_fine(definition: dict[str, object]) -> None:
 
 def test_policies_that_nobody_saw_are_not_fine() -> None:
     """Without the management API."""
-    (finding,) = found(FakeBroker(rules=NO_API))
-    assert finding.level is Level.NOT_CHECKED
+    for broker in (FakeBroker(rules=NO_API), FakeBroker(alternates=NO_API)):
+        (finding,) = found(broker)
+        assert finding.level is Level.NOT_CHECKED
+
+
+def test_exchanges_that_divert_are_refused() -> None:
+    """Levels, delivery and our own are asked for; one finding for each that does it."""
+    diverting = {
+        "nsb.v2.delay-delivery": ["policy all", "its own argument"],
+        "migrator.router.v2": ["policy all"],
+    }
+    broker = FakeBroker(alternates=diverting)
+    its_own, policy = check(
+        broker, version=DelaysVersion.V2, own_queues=OURS, own_exchanges=["migrator.router.v2"]
+    )
+    assert (its_own.level, policy.level) == (Level.REFUSED, Level.REFUSED)
+    assert "by its own argument, what nsb.v2.delay-delivery cannot route" in its_own.text
+    assert "by policy all, what migrator.router.v2 and 1 more cannot route" in policy.text
+    assert len(broker.diverting_asked) == 28 + 1 + 1
+    assert diverting.keys() < set(broker.diverting_asked)
