@@ -47,8 +47,13 @@ class BrokerAddress:
     def __str__(self) -> str:
         """Return the address without the password, for messages."""
         scheme = "amqps" if self.use_tls else "amqp"
+        return f"{scheme}://{self.user}@{self.host_port}, virtual host {self.vhost!r}"
+
+    @property
+    def host_port(self) -> str:
+        """The node alone: ``host:port``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{self.user}@{host}:{self.port}, virtual host {self.vhost!r}"
+        return f"{host}:{self.port}"
 
 
 def parse_address(text: str) -> BrokerAddress:
@@ -61,6 +66,23 @@ def parse_address(text: str) -> BrokerAddress:
     if text.lower().startswith("amqp"):
         return _parse_uri(text)
     return _parse_pairs(text)
+
+
+def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
+    """Return the addresses that *text* lists, one per line: nodes of one cluster.
+
+    Raises:
+        ConfigError: As for one address; or they name several virtual hosts, or none is named.
+    """
+    nodes = tuple(map(parse_address, text.split("\n")))
+    vhosts = sorted({node.vhost for node in nodes})
+    if len(vhosts) > 1:
+        named = ", ".join(map(repr, vhosts))
+        raise ConfigError(
+            f"broker.url lists the nodes of one cluster, but names {len(vhosts)} virtual hosts "
+            f"({named}): give each node the same"
+        )
+    return nodes
 
 
 def _refuse(problems: list[str]) -> None:
@@ -122,7 +144,7 @@ def _host_port(text: str, default_port: int, problems: list[str]) -> tuple[str, 
     host = found[1] or found[3] or ""
     port_text = found[2] or found[4]
     if "," in host:
-        problems.append("a list of hosts is not supported; name one host or a load balancer")
+        problems.append("one address names one host; give each node of a cluster its own")
     elif not host or re.search(r"\s", host):
         problems.append("the host is missing or has blanks in it")
     return host, default_port if port_text is None else _port(port_text, default_port, problems)

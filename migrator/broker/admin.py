@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import pika
-
 from migrator.broker.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
     EntityAbsent,
     closing_error,
-    opening_error,
-    pika_parameters,
+    open_blocking,
 )
 
 T = TypeVar("T")
@@ -173,10 +170,7 @@ def admin_session(settings: ConnectionSettings, *, purpose: str) -> Iterator[Adm
         AccessRefused: Wrong user, password or virtual host.
         TargetUnavailable: Nobody answers.
     """
-    try:
-        connection = pika.BlockingConnection(pika_parameters(settings, f"migrator {purpose}"))
-    except PIKA_FAILURES as exc:
-        raise opening_error(exc, settings.address) from exc
+    connection = open_blocking(settings, f"migrator {purpose}")
     try:
         yield AdminSession(connection, settings)
     finally:

@@ -26,8 +26,7 @@ from migrator.broker.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
     closing_error,
-    opening_error,
-    pika_parameters,
+    open_blocking,
 )
 from migrator.broker.names import PREFIX
 from migrator.broker.topology import FindBindings, inspect_delays
@@ -128,10 +127,7 @@ def are_back(settings: ConnectionSettings, flight: Flight) -> bool:
 @contextlib.contextmanager
 def _nest(settings: ConnectionSettings, version: DelaysVersion) -> Iterator[_Nest]:
     """Make our queue; remove it at the end, unless a probe is still under way."""
-    try:
-        connection = pika.BlockingConnection(pika_parameters(settings, "migrator canary"))
-    except PIKA_FAILURES as exc:
-        raise opening_error(exc, settings.address) from exc
+    connection = open_blocking(settings, "migrator canary")
     queue = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
     try:
         nest = _Nest(queue=queue, channel=connection.channel())

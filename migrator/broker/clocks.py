@@ -7,14 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import pika
-
 from migrator.broker.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
     closing_error,
-    opening_error,
-    pika_parameters,
+    open_blocking,
 )
 
 _PATIENCE_S: Final = 5.0
@@ -32,10 +29,7 @@ def is_our_clock(settings: ConnectionSettings, now: Callable[[], datetime]) -> b
     Raises:
         TargetUnavailable, AccessRefused: The broker cannot be asked.
     """
-    try:
-        connection = pika.BlockingConnection(pika_parameters(settings, "migrator clock"))
-    except PIKA_FAILURES as exc:
-        raise opening_error(exc, settings.address) from exc
+    connection = open_blocking(settings, "migrator clock")
     try:
         before = now()
         death = _death(connection.channel())

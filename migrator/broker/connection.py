@@ -8,12 +8,13 @@ broker's own words count as a refusal, everything else may be tried again.
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pika
 from pika import exceptions as pika_errors
@@ -29,6 +30,9 @@ from migrator.errors import (
     TargetError,
     TargetUnavailable,
 )
+
+T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 5
 """A lane's lease is longer than three of these, so the broker has dropped a dead owner by then."""
@@ -65,23 +69,95 @@ class TlsFiles:
     verify: bool = True
 
 
+@dataclass(slots=True)
+class LastUsed:
+    """Which of several nodes answered last; all connections of the same settings share it."""
+
+    index: int = 0
+    is_told: bool = False
+    """Whether the log names it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
     """Where to connect, and how patiently."""
 
-    address: BrokerAddress
+    nodes: tuple[BrokerAddress, ...]
+    """One virtual host on the nodes of one cluster; the first that answers is taken."""
     tls: TlsFiles = TlsFiles()
     blocked_deadline_s: float = 300.0
     """A broker that blocks us longer (memory or disk alarm) is given up."""
+    last_used: LastUsed = field(default_factory=LastUsed, compare=False, repr=False)
+
+    @property
+    def address(self) -> BrokerAddress:
+        """The node that answered last; the first one as long as none did."""
+        return self.nodes[self.last_used.index]
+
+    def beginning_with(self, number: int) -> ConnectionSettings:
+        """Return settings that try the nodes from the one of that number on, counted round.
+
+        So connections that are numbered spread over all nodes.
+        """
+        first = number % len(self.nodes)
+        nodes = (*self.nodes[first:], *self.nodes[:first])
+        return replace(self, nodes=nodes, last_used=LastUsed())
+
+    def try_nodes(self, connect: Callable[[BrokerAddress], T]) -> T:
+        """Return what *connect* does with the first node that answers: the last one used first.
+
+        Raises:
+            AccessRefused: User, password or virtual host; the other nodes have the same.
+            TargetUnavailable: No node answers; says why of each.
+        """
+        first, failures = self.last_used.index, list[TargetUnavailable]()
+        for turn in range(len(self.nodes)):
+            index = (first + turn) % len(self.nodes)
+            try:
+                connected = connect(self.nodes[index])
+            except TargetUnavailable as exc:
+                failures.append(exc)
+                continue
+            self._note(index, failures)
+            return connected
+        if len(failures) == 1:
+            raise failures[0]
+        said = "; ".join(map(str, failures))
+        raise TargetUnavailable(f"none of {len(failures)} nodes can be reached: {said}")
+
+    def _note(self, index: int, failures: list[TargetUnavailable]) -> None:
+        """Remember the node that answered; the log names it when it is another one."""
+        if len(self.nodes) > 1 and not (self.last_used.is_told and index == self.last_used.index):
+            extra = {"action": "broker_node", "node": self.nodes[index].host_port}
+            if failures:
+                extra["error"] = str(failures[0])
+            _log.info("connected to a node of the broker", extra=extra)
+        self.last_used.index, self.last_used.is_told = index, True
 
 
-def pika_parameters(settings: ConnectionSettings, name: str) -> Any:
-    """Return pika's parameters for a connection that the broker shows as *name*.
+def open_blocking(settings: ConnectionSettings, name: str) -> Any:
+    """Return a connection of pika's simple kind, shown by the broker as *name*.
+
+    Raises:
+        AccessRefused: Wrong user, password or virtual host.
+        TargetUnavailable: No node answers.
+    """
+
+    def connect(address: BrokerAddress) -> Any:
+        try:
+            return pika.BlockingConnection(pika_parameters(settings, address, name))
+        except PIKA_FAILURES as exc:
+            raise opening_error(exc, address) from exc
+
+    return settings.try_nodes(connect)
+
+
+def pika_parameters(settings: ConnectionSettings, address: BrokerAddress, name: str) -> Any:
+    """Return pika's parameters for a connection to one node that the broker shows as *name*.
 
     Raises:
         ConfigError: A TLS file cannot be used; says which.
     """
-    address = settings.address
     return pika.ConnectionParameters(
         host=address.host,
         port=address.port,

@@ -76,26 +76,22 @@ def _bracketed(host: str) -> str:
 
 
 class ManagementApi:
-    """A client of one node's API.
+    """A client of the API, on the first node that answers; the last one used is asked first.
 
     Every method raises ``AccessRefused`` (user, password or tag), ``EntityAbsent`` (no such
     thing, or no API there) and ``TargetUnavailable`` (network, or no answer now).
     """
 
-    def __init__(self, settings: ManagementSettings) -> None:
+    def __init__(self, *nodes: ManagementSettings) -> None:
         """Connect when first asked."""
-        self._settings = settings
-        self._vhost = quote(settings.vhost, safe="")
-        self._client = httpx.Client(
-            auth=(settings.user, settings.password),
-            timeout=_TIMEOUT_S,
-            verify=tls_context(settings.tls) if settings.url.startswith("https") else True,
-            headers={"User-Agent": "migrator"},
-        )
+        self._vhost = quote(nodes[0].vhost, safe="")
+        self._nodes = tuple(map(_Node, nodes))
+        self._last_used = 0
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        for node in self._nodes:
+            node.close()
 
     def __enter__(self) -> Self:
         return self
@@ -232,9 +228,38 @@ class ManagementApi:
             if page >= int(found.get("page_count") or 0):
                 return
 
-    # ── one request ─────────────────────────────────────────────────────────────────────────
-
     def _get(self, path: str, **query: str) -> Any:
+        first, failures = self._last_used, list[TargetUnavailable]()
+        for turn in range(len(self._nodes)):
+            index = (first + turn) % len(self._nodes)
+            try:
+                found = self._nodes[index].get(path, query)
+            except TargetUnavailable as exc:
+                failures.append(exc)
+                continue
+            self._last_used = index
+            return found
+        if len(failures) == 1:
+            raise failures[0]
+        raise TargetUnavailable("; ".join(map(str, failures)))
+
+
+class _Node:
+    """The API of one node."""
+
+    def __init__(self, settings: ManagementSettings) -> None:
+        self._settings = settings
+        self._client = httpx.Client(
+            auth=(settings.user, settings.password),
+            timeout=_TIMEOUT_S,
+            verify=tls_context(settings.tls) if settings.url.startswith("https") else True,
+            headers={"User-Agent": "migrator"},
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, query: Mapping[str, str]) -> Any:
         url = f"{self._settings.url}/api/{path}"
         try:
             with self._client.stream("GET", url, params=query) as answer:

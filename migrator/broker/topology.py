@@ -7,7 +7,9 @@ declared again, which changes nothing and makes the broker compare type and argu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import cycle
 
 from migrator.broker.admin import AdminSession, admin_session
 from migrator.broker.connection import ConnectionSettings
@@ -34,21 +36,33 @@ FindBindings = Callable[[str], Iterable[BindingSpec]]
 def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
     """Declare every exchange, queue and binding; nothing changes where all is there.
 
+    Levels are declared over the nodes in turn: a quorum queue is led by the node it was declared
+    over. An argument or a policy is not needed for that, and the argument would have every endpoint
+    refused that declares them without it.
+
     Raises:
         EntityMismatch: One exists with other arguments; what came before it is declared.
         AccessRefused: A permission is missing; says for what.
         TargetUnavailable: The broker cannot be reached.
     """
-    with admin_session(settings, purpose="create delays") as admin:
-        declare_delays(admin, infrastructure(version))
+    with ExitStack() as stack:
+        first, *others = (
+            stack.enter_context(
+                admin_session(settings.beginning_with(number), purpose="create delays")
+            )
+            for number in range(len(settings.nodes))
+        )
+        declare_delays(first, infrastructure(version), others=others)
 
 
-def declare_delays(admin: AdminSession, delays: Infrastructure) -> None:
-    """Declare *delays* over an open session."""
+def declare_delays(
+    admin: AdminSession, delays: Infrastructure, *, others: Sequence[AdminSession] = ()
+) -> None:
+    """Declare *delays* over an open session; the queues over *others* as well, in turn."""
     for name in delays.exchanges:
         admin.declare_exchange(name, "topic")
-    for queue in delays.queues:
-        admin.declare_queue(queue.name, queue.arguments)
+    for session, queue in zip(cycle((admin, *others)), delays.queues, strict=False):
+        session.declare_queue(queue.name, queue.arguments)
     for binding in delays.bindings:
         bind = admin.bind_queue if binding.target_is_queue else admin.bind_exchange
         bind(binding.source, binding.target, binding.key)

@@ -23,6 +23,7 @@ from pika.exceptions import ChannelClosedByClient, ConnectionClosedByClient
 from pika.frame import Header
 from pika.spec import BasicProperties
 
+from migrator.broker.addresses import BrokerAddress
 from migrator.broker.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
@@ -205,27 +206,42 @@ class Wire:
 
         Raises:
             AccessRefused: Wrong user, password or virtual host.
-            TargetUnavailable: Nobody answered.
+            TargetUnavailable: No node answered.
         """
         self.pump = pump
         self.blocked_reason: str | None = None
-        self._address = settings.address
         self._is_open = False
         self._is_closing = False
+        self._refused: TargetError | None = None
+        self._kind = _ReadingConnection if reads_properties else _Connection
         pump.adopt(self)
-        kind = _ReadingConnection if reads_properties else _Connection
-        self._connection = kind(
-            pika_parameters(settings, name),
+        try:
+            settings.try_nodes(lambda address: self._connect(settings, address, name))
+        except TargetError as exc:
+            pump.fail(exc)
+            raise
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+
+    def _connect(self, settings: ConnectionSettings, address: BrokerAddress, name: str) -> None:
+        """Open the connection to one node, waiting for it."""
+        self._address, self._refused = address, None
+        connection = self._connection = self._kind(
+            pika_parameters(settings, address, name),
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_open_error,
             on_close_callback=self._on_close,
-            custom_ioloop=pump.loop,
+            custom_ioloop=self.pump.loop,
         )
-        self._connection.add_on_connection_blocked_callback(self._on_blocked)
-        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
-        if not pump.run(lambda: self._is_open, _OPEN_TIMEOUT_S):
-            pump.fail(TargetUnavailable(f"{self._address}: no connection in {_OPEN_TIMEOUT_S} s"))
-            pump.check()
+        try:
+            self.pump.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
+        finally:
+            if not self._is_open:
+                self._say_farewell(connection)
+        if self._refused is not None:
+            raise self._refused
+        if not self._is_open:
+            raise TargetUnavailable(f"{address}: no connection in {_OPEN_TIMEOUT_S} s")
 
     @property
     def frame_max_bytes(self) -> int:
@@ -303,11 +319,16 @@ class Wire:
     def begin_close(self) -> None:
         """Say farewell; a broker that does not read us under an alarm would never hear it."""
         self._is_closing = True
+        if self.blocked_reason is not None:
+            self.abandon()
+        else:
+            self._say_farewell(self._connection)
+
+    @staticmethod
+    def _say_farewell(connection: _Connection) -> None:
         with contextlib.suppress(Exception):
-            if self.blocked_reason is not None:
-                self.abandon()
-            elif not (self._connection.is_closed or self._connection.is_closing):
-                self._connection.close()
+            if not (connection.is_closed or connection.is_closing):
+                connection.close()
 
     def abandon(self) -> None:
         """Drop the connection at once."""
@@ -322,13 +343,16 @@ class Wire:
 
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
-    def _on_open(self, _connection: Any) -> None:
-        self._is_open = True
+    def _on_open(self, connection: Any) -> None:
+        self._is_open = self._is_open or connection is self._connection  # else it was given up
 
-    def _on_open_error(self, _connection: Any, error: BaseException) -> None:
-        self.pump.fail(opening_error(error, self._address))
+    def _on_open_error(self, connection: Any, error: BaseException) -> None:
+        if connection is self._connection:
+            self._refused = opening_error(error, self._address)
 
-    def _on_close(self, _connection: Any, error: BaseException) -> None:
+    def _on_close(self, connection: Any, error: BaseException) -> None:
+        if connection is not self._connection:
+            return
         self._is_open = False
         if not self._is_closing:
             self.pump.fail(closing_error(error, self._address))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.broker.addresses import parse_address
+from migrator.broker.addresses import parse_addresses
 from migrator.broker.grants import grants_text, least_grants
 from migrator.cli.opening import satellites
 from migrator.cli.output import write_json, write_text
@@ -79,5 +79,5 @@ def _satellite_queues(settings: Settings) -> Sequence[str]:
 def _from_url(settings: Settings) -> tuple[str, str]:
     if settings.broker.url is None:
         return "migrator", "/"
-    address = parse_address(settings.broker.url.get_secret_value())
+    address = parse_addresses(settings.broker.url.get_secret_value())[0]
     return address.user, address.vhost

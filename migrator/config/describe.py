@@ -84,11 +84,16 @@ def _attribute(key: str) -> str:
 
 def _plain(value: object) -> Plain:
     if isinstance(value, SecretStr):
-        shown = mask(value.get_secret_value())
-        # without a recognised user part nobody knows where the password is
-        return shown if MASK in shown else MASK
+        shown = [_masked(line) for line in value.get_secret_value().split("\n")]
+        return shown if len(shown) > 1 else shown[0]
     if isinstance(value, timedelta):
         return build_duration(value)
     if isinstance(value, tuple):
         return [str(_plain(part)) for part in value]
     return value if value is None or isinstance(value, int | dict) else str(value)
+
+
+def _masked(secret: str) -> str:
+    shown = mask(secret)
+    # without a recognised user part nobody knows where the password is
+    return shown if MASK in shown else MASK

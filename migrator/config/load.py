@@ -40,6 +40,7 @@ SECRETS: Final = (
     ("broker", "management_url"),
     ("web", "token"),
 )
+_LISTS: Final = (("broker", "url"), ("broker", "management_url"))
 _LONGEST_SHOWN_VALUE: Final = 60
 
 
@@ -131,9 +132,8 @@ def _resolve_secrets(
             in_file = named.origin.rank is Rank.FILE
             found = secret_path(named.value, beside=beside if in_file else None, environ=environ)
             try:
-                values[path] = Sourced(
-                    read_secret(found), Origin(named.origin.rank, f"file {found}")
-                )
+                text = read_secret(found, may_be_list=path in _LISTS)
+                values[path] = Sourced(text, Origin(named.origin.rank, f"file {found}"))
             except ValueError as exc:
                 yield _Problem(key=dotted(file_path), origin=named.origin.text, text=str(exc))
 

@@ -12,8 +12,11 @@ from pydantic import SecretStr
 from migrator.errors import ConfigError
 
 MASK: Final = "***"
-_USER_INFO: Final = re.compile(r"(\w{1,40}://[^\s:@/]{0,255}):\S{0,1024}@")
-"""Up to the last ``@``: a password may hold ``@``, ``/`` and ``:`` by mistake.
+_USER_INFO: Final = re.compile(
+    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?!,\s{0,9}\w{1,40}://)\S){0,1024}@"
+)
+"""Up to the last ``@`` before the next address: a password may hold ``@``, ``/`` and ``:`` by
+mistake.
 
 Every repetition here has an end, so that a long text takes no longer than its length.
 """
@@ -59,8 +62,8 @@ def secret_path(name: str, *, beside: Path | None, environ: Mapping[str, str]) -
     return Path(name) if beside is None else beside / name
 
 
-def read_secret(path: Path) -> str:
-    """Return the text of a secret file without its line end.
+def read_secret(path: Path, *, may_be_list: bool = False) -> str:
+    """Return the text of a secret file without its line end; several lines only if *may_be_list*.
 
     Raises:
         ValueError: The file cannot be read, or is empty; says which, never what is in it.
@@ -72,6 +75,6 @@ def read_secret(path: Path) -> str:
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from exc
-    if not text or len(raw) > _LARGEST_FILE_BYTES or "\n" in text:
+    if not text or len(raw) > _LARGEST_FILE_BYTES or ("\n" in text and not may_be_list):
         raise ValueError(f"{path} must hold one line")
     return text

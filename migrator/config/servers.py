@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
@@ -95,20 +96,43 @@ def _none_when_empty(value: object) -> object:
     return None if value == "" else value
 
 
+_BETWEEN: Final = re.compile(r"[\r\n]+|,\s*(?=(?:amqps?|https?)://|host\s*=)", re.IGNORECASE)
+"""A comma may stand in a password; one that separates has an address behind it."""
+
+
+def _one_per_line(value: object) -> object:
+    """Return a list of addresses as one text, which stays secret as a whole."""
+    given = value if isinstance(value, list) else [value]
+    texts = [each for each in given if isinstance(each, str)]
+    if len(texts) < len(given) or not texts:
+        return value
+    found = (line.strip() for text in texts for line in _BETWEEN.split(text))
+    return "\n".join(line for line in found if line)
+
+
+Addresses = Annotated[SecretStr, BeforeValidator(_one_per_line)]
+"""One address, or several: a list in the file, one per line, or with commas between."""
+
+
 class Broker(Section):
     """RabbitMQ, where messages wait from now on."""
 
-    url: SecretStr | None = Field(
-        default=None, description="amqp:// URL, or the transport's host=…;username=… form"
+    url: Addresses | None = Field(
+        default=None,
+        description="amqp:// URL, or the transport's host=…;username=… form; "
+        "a list: one per node of the cluster",
     )
     url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
+        default=None,
+        description="file that holds the URL, or one per line; a bare name is a systemd credential",
     )
-    management_url: SecretStr | None = Field(
-        default=None, description="management API; without it some checks are not made"
+    management_url: Addresses | None = Field(
+        default=None,
+        description="management API, or a list of them; without it some checks are not made",
     )
     management_url_file: Path | None = Field(
-        default=None, description="file that holds the URL; a bare name is a systemd credential"
+        default=None,
+        description="file that holds the URL, or one per line; a bare name is a systemd credential",
     )
     delays: DelaysVersion = Field(
         default=DelaysVersion.V2, description="generation of native delays"

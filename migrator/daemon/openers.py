@@ -113,19 +113,26 @@ class LaneOpener:
             open_staged=lambda: self._app.open_staged(link, held.lease, guard),
             guard=guard,
         )
-        return _Opened(session, link, self._gate, self._names)
+        node = self._app.node_of(held.lease.lane)
+        return _Opened(session, link, self._gate, self._names, node)
 
 
 class _Opened:
     """A session and its link."""
 
     def __init__(
-        self, session: LaneSession, link: Link, gate: Gate, names: Sequence[EndpointName]
+        self,
+        session: LaneSession,
+        link: Link,
+        gate: Gate,
+        names: Sequence[EndpointName],
+        node: str | None,
     ) -> None:
         self.session = session
         self._link = link
         self._gate = gate
         self._names = names
+        self._at = f" (at {node})" if node else ""
 
     @property
     def blocked_reason(self) -> str | None:
@@ -133,12 +140,12 @@ class _Opened:
         return self._link.blocked_reason
 
     def doing(self) -> str:
-        """Return what the session does, or why it waits."""
+        """Return what the session does, or why it waits, and at which of several nodes."""
         if blocked := self._link.blocked_reason:
-            return f"throttled: {blocked}"
+            return f"throttled: {blocked}{self._at}"
         doing = self.session.doing
         hold = self._gate.reason(self._names) if doing == "idle" else None
-        return f"held: {hold.text}" if hold else doing
+        return (f"held: {hold.text}" if hold else doing) + self._at
 
     def close(self) -> None:
         """Close the link first: whatever the background still does, nothing more is sent."""

@@ -23,6 +23,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "batch_recovered": "a batch that an earlier process left was taken up again",
     "batches_made_smaller": "a pass took long to reach the levels; fewer rows at a time now",
     "bindings_unknown": "the management API did not tell where an exchange leads; work goes on",
+    "broker_node": "several nodes are set: the one that connections go to from now on",
     "canary_failed": "the canary could not measure, or not record it; it tries again at its time",
     "canary_late": "probes through the delay levels are late, early or lost; it names the levels",
     "canary_measured": "probes came back through the delay levels in time",

@@ -243,7 +243,7 @@ class App(BrokerParts, LedgerParts):
 
         given = self.settings.handover
         settings = LinkSettings(
-            connection=self.connection,
+            connection=self.lane_connection(lease.lane),
             version=self.plan.delays,
             ledger_id=self.ledger_id,
             limits=WindowLimits(

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.config import Settings, required_secret
+from migrator.domain.timeouts import Lane
 
 if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.broker.connection import ConnectionSettings
@@ -20,6 +21,7 @@ class BrokerParts:
     def __init__(self, settings: Settings) -> None:
         """Remember *settings*; nothing is opened."""
         self.settings = settings
+        self._lane_connections: dict[Lane, ConnectionSettings] = {}
 
     @cached_property
     def connection(self) -> ConnectionSettings:
@@ -28,14 +30,14 @@ class BrokerParts:
         Raises:
             ConfigError: The address is missing or wrong.
         """
-        from migrator.broker.addresses import parse_address
+        from migrator.broker.addresses import parse_addresses
         from migrator.broker.connection import ConnectionSettings, TlsFiles
 
         given = self.settings.broker
         url = required_secret(given.url, key="broker.url", option="--broker-url")
         tls = given.tls
         return ConnectionSettings(
-            address=parse_address(url),
+            nodes=parse_addresses(url),
             tls=TlsFiles(
                 ca_file=tls.ca_file,
                 cert_file=tls.cert_file,
@@ -45,6 +47,19 @@ class BrokerParts:
             blocked_deadline_s=given.blocked_deadline.total_seconds(),
         )
 
+    def lane_connection(self, lane: Lane) -> ConnectionSettings:
+        """Return how a lane reaches the broker: lanes begin with different nodes.
+
+        So their connections spread over a cluster, and with them the leaders of their queues.
+        Which node a lane used last is remembered for its next link.
+        """
+        return self._lane_connections.setdefault(lane, self.connection.beginning_with(lane))
+
+    def node_of(self, lane: Lane) -> str | None:
+        """Return the node that a lane is connected to; None: there is only one to choose."""
+        connection = self.lane_connection(lane)
+        return connection.address.host_port if len(connection.nodes) > 1 else None
+
     @cached_property
     def management(self) -> ManagementApi | None:
         """The broker's management API, where one is named."""
@@ -53,8 +68,9 @@ class BrokerParts:
             return None
         from migrator.broker.management import ManagementApi, management_settings
 
-        address, tls = self.connection.address, self.connection.tls
-        return ManagementApi(management_settings(address, url.get_secret_value(), tls))
+        address, tls = self.connection.nodes[0], self.connection.tls
+        urls = url.get_secret_value().split("\n")
+        return ManagementApi(*(management_settings(address, each, tls) for each in urls))
 
     @cached_property
     def broker_facts(self) -> RabbitFacts:

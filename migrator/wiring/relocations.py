@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from migrator.broker.addresses import parse_address
+from migrator.broker.addresses import parse_addresses
 from migrator.broker.clocks import is_our_clock
-from migrator.broker.connection import ConnectionSettings
+from migrator.broker.connection import ConnectionSettings, LastUsed
 from migrator.broker.destinations import DestinationRules, RabbitDestinations
 from migrator.broker.names import PREFIX
 from migrator.broker.publisher import WindowLimits
@@ -102,7 +102,8 @@ def relocating(
 def _target(app: App, request: RelocationRequest) -> ConnectionSettings:
     if request.target_url is None:
         return app.connection
-    return replace(app.connection, address=parse_address(request.target_url))
+    nodes = parse_addresses(request.target_url)
+    return replace(app.connection, nodes=nodes, last_used=LastUsed())
 
 
 def _check_places(source: Side, target: Side, request: RelocationRequest) -> None:

@@ -27,7 +27,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from psycopg import sql
 
 from dev.processes import PATIENCE_S
-from migrator.broker.addresses import parse_address
+from migrator.broker.addresses import parse_addresses
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.topology import create_delays
 from migrator.database.engine import open_engine
@@ -271,7 +271,7 @@ class Rig:
 
     def create_levels(self) -> None:
         """Declare the levels, in this process: a start of the program costs a second."""
-        settings = ConnectionSettings(address=parse_address(self.broker_url))
+        settings = ConnectionSettings(nodes=parse_addresses(self.broker_url))
         create_delays(settings, self.delays)
 
     def prepare(self, *receivers: str) -> None:

@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from dev.servers import wait_until
-from migrator.broker.addresses import parse_address
+from migrator.broker.addresses import parse_addresses
 from migrator.broker.alarms import AlarmWatch
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.facts import RabbitFacts
@@ -28,7 +28,7 @@ from tests.support.proxy import Proxy
 @pytest.fixture
 def settings(vhost: Vhost) -> ConnectionSettings:
     """Where the test's virtual host is."""
-    return ConnectionSettings(address=parse_address(vhost.amqp_url))
+    return ConnectionSettings(nodes=parse_addresses(vhost.amqp_url))
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_lost_connection_is_not_the_end_of_it(
 ) -> None:
     """One look fails, because nobody knows; the next connects again."""
     line = proxy(vhost.amqp_url)
-    watch = AlarmWatch(ConnectionSettings(address=parse_address(line.url(vhost.amqp_url))), "test")
+    watch = AlarmWatch(ConnectionSettings(nodes=parse_addresses(line.url(vhost.amqp_url))), "test")
     assert watch.look() is None
     line.cut()
     with pytest.raises(TargetUnavailable):
@@ -113,7 +113,7 @@ def test_the_least_permissions_are_enough(vhost: Vhost, caplog: pytest.LogCaptur
     try:
         vhost.node.set_permissions(vhost.name, user, **asdict(grants))
         url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
-        watch = AlarmWatch(ConnectionSettings(address=parse_address(url)), "test")
+        watch = AlarmWatch(ConnectionSettings(nodes=parse_addresses(url)), "test")
         assert watch.look() is None
         assert len(names(vhost, "exchanges")) == 1
         assert watch.look() is None
@@ -132,7 +132,7 @@ def test_who_may_have_no_exchange_of_ours_hears_nothing(
     try:
         vhost.node.set_permissions(vhost.name, user, configure="^$", write="^$")
         url = vhost.amqp_url.replace("guest:guest", f"{user}:secret")
-        watch = AlarmWatch(ConnectionSettings(address=parse_address(url)), "test")
+        watch = AlarmWatch(ConnectionSettings(nodes=parse_addresses(url)), "test")
         assert [watch.look(), watch.look()] == [None, None]
         watch.close()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pika
@@ -9,6 +10,10 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.processes import wait_until
+from migrator.broker.addresses import parse_addresses
+from migrator.broker.connection import ConnectionSettings
+from migrator.broker.topology import create_delays
+from migrator.domain.routing import DelaysVersion, level_name
 from tests.conftest import three_nodes
 
 QUEUE = "kept"
@@ -43,3 +48,12 @@ def test_a_split_parts_one_node(cluster: Cluster) -> None:
         wait_until(lambda: len(cluster.nodes[2].peers()) == 1, what="it still sees others")
     cluster.heal()
     assert cluster.is_whole()
+
+
+@pytest.mark.slow
+def test_levels_are_led_by_all_listed_nodes(cluster: Cluster) -> None:
+    """Whoever lists the nodes has the levels spread over them when they are created."""
+    nodes = parse_addresses("\n".join(cluster.amqp_urls()))
+    create_delays(ConnectionSettings(nodes=nodes), DelaysVersion.V2)
+    leaders = Counter(cluster.leader(level_name(DelaysVersion.V2, n), "/").name for n in range(6))
+    assert leaders == {node.name: 2 for node in cluster.nodes}

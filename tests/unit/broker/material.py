@@ -13,7 +13,7 @@ from typing import Any
 import pika
 
 from dev.servers import RabbitNode
-from migrator.broker.addresses import parse_address
+from migrator.broker.addresses import parse_addresses
 from migrator.broker.connection import ConnectionSettings
 from migrator.broker.link import LinkSettings, RabbitLink, open_link
 from migrator.broker.publisher import WindowLimits
@@ -86,7 +86,7 @@ def outgoing(
 
 def connection(url: str, **changes: Any) -> ConnectionSettings:
     """Return settings for a connection to *url*."""
-    return ConnectionSettings(address=parse_address(url), **changes)
+    return ConnectionSettings(nodes=parse_addresses(url), **changes)
 
 
 def link_settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.broker.addresses import BrokerAddress, parse_address
+from migrator.broker.addresses import BrokerAddress, parse_address, parse_addresses
 from migrator.errors import ConfigError
 
 REALISTIC = [
@@ -46,7 +46,7 @@ PATHOLOGICAL = [
     ("amqp://u:%ff@h", ["password", "UTF-8"]),
     ("", ["host=…"]),
     ("nonsense", ["character 1"]),
-    ("host=a,b", ["list of hosts"]),
+    ("host=a,b", ["names one host"]),
     ("host=h;host=g", ["host is given twice"]),
     ("host=h;port=no;useTls=maybe;colour=red", ["port", "useTls", "colour"]),
     ("username=u;password=secret", ["host=…"]),
@@ -101,3 +101,19 @@ def test_old_keys_are_accepted_with_a_note() -> None:
     assert len(address.notes) == 8
     assert any("broker.tls" in note for note in address.notes)
     assert "hush" not in " ".join(address.notes)
+
+
+def test_a_list_names_the_nodes_of_one_cluster() -> None:
+    """One address per line; each form, user and port may differ."""
+    nodes = parse_addresses("amqp://a:p@one:5673/prod\nhost=two;virtualhost=prod;username=b")
+    assert [(node.host_port, node.user, node.vhost) for node in nodes] == [
+        ("one:5673", "a", "prod"),
+        ("two:5672", "b", "prod"),
+    ]
+
+
+def test_a_list_of_several_virtual_hosts_is_refused() -> None:
+    """Failing over must not change where messages go."""
+    with pytest.raises(ConfigError, match=r"2 virtual hosts \('/', 'prod'\)") as refused:
+        parse_addresses("amqp://a:hush@one/prod\namqp://a:hush@two")
+    assert "hush" not in str(refused.value)

@@ -46,6 +46,14 @@ def test_secrets_are_masked(url: str, expected: str) -> None:
     assert row.value == expected
 
 
+def test_each_address_of_a_list_is_masked() -> None:
+    """One whose password cannot be found is hidden as a whole, and the others are shown."""
+    listed = "amqp://a:b,c@one, host=two;passphrase , amqp://a:b@three"
+    found = load(environ={"MIGRATOR_BROKER__URL": listed}, file=None)
+    (row,) = [row for row in describe(found) if row.key == "broker.url"]
+    assert row.value == ["amqp://a:***@one", "***", "amqp://a:***@three"]
+
+
 def test_paths_are_shown_as_text(tmp_path: Path) -> None:
     """A secret's file may be shown; its content is not."""
     secret = tmp_path / "url"

@@ -335,3 +335,26 @@ def test_a_time_zone_is_one_that_there_is_and_of_postgresql(more: dict[str, str]
     assert load(environ=environ).settings.store.local_zone == "Europe/Berlin"
     with pytest.raises(ConfigError, match=why):
         load(environ=environ | {f"MIGRATOR_STORE__{key}": value for key, value in more.items()})
+
+
+LISTED = "amqp://a:p,w@one/%2F\namqp://a:pw@two/%2F"
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ"),
+    [
+        ('url = ["amqp://a:p,w@one/%2F", "amqp://a:pw@two/%2F"]', {}),
+        ("", {"MIGRATOR_BROKER__URL": "amqp://a:p,w@one/%2F, amqp://a:pw@two/%2F"}),
+        ('url_file = "nodes"', {}),
+    ],
+)
+def test_the_broker_may_be_several_nodes(
+    tmp_path: Path, toml: str, environ: dict[str, str]
+) -> None:
+    """A list in the file, with commas in a variable, or one per line of a secret file."""
+    (tmp_path / "nodes").write_text(f"{LISTED}\n")
+    file = tmp_path / "migrator.toml"
+    file.write_text(f"[broker]\n{toml}\n")
+    url = load(file=file, environ=environ).settings.broker.url
+    assert url is not None
+    assert url.get_secret_value() == LISTED
