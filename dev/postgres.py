@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import signal
+import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,8 +72,13 @@ class PostgresServer(PrivateServer):
         data_dir: Path | None = None,
         fsync: bool = False,
         settings: Mapping[str, str] | None = None,
+        has_own_clock: bool = False,
     ) -> None:
+        """Prepare a server; with *has_own_clock*, ``set_clock`` shifts its wall clock."""
         self._check_installed()
+        self._compiler = shutil.which("cc") if has_own_clock else None
+        if has_own_clock and self._compiler is None:
+            raise ServerMissingError("a clock of its own needs a C compiler (no program named cc)")
         super().__init__("postgres", data_dir, name="PostgreSQL")
         self.port = free_port()
         self.user = "postgres"
@@ -107,6 +113,11 @@ class PostgresServer(PrivateServer):
         """End the server in the given manner and start it again."""
         self.stop(mode)
         self.start()
+
+    def set_clock(self, ahead_s: float) -> None:
+        """Let the server's wall clock be so many seconds ahead; it counts at once."""
+        with self._clock_offset.open("r+b", buffering=0) as file:
+            file.write(struct.pack("l", round(ahead_s * 1e9)))
 
     # --- databases --------------------------------------------------------------------------
 
@@ -145,7 +156,35 @@ class PostgresServer(PrivateServer):
         if not (self._cluster / "PG_VERSION").exists():
             self._initdb()
         command = [str(find_postgres() / "postgres"), "-D", str(self._cluster), *self._options()]
-        self._process.start(command, env=self._environment(), cwd=self.data_dir, user=self._os_user)
+        env = {**self._environment(), **self._clock()}
+        self._process.start(command, env=env, cwd=self.data_dir, user=self._os_user)
+
+    @property
+    def _clock_offset(self) -> Path:
+        return self.data_dir / "clock-offset"
+
+    def _clock(self) -> Mapping[str, str]:
+        """Return what a server with its own clock is started with; it is compiled when needed."""
+        if self._compiler is None:
+            return {}
+        library = self.data_dir / "clock.so"
+        if not library.exists():
+            source = str(Path(__file__).with_name("clock.c"))
+            command = [
+                self._compiler,
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(library),
+                source,
+                "-ldl",
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise ServerFailedError(f"{source}: {done.stderr}")
+            self._clock_offset.write_bytes(struct.pack("l", 0))
+        return {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(self._clock_offset)}
 
     def _options(self) -> list[str]:
         return [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]

@@ -15,6 +15,7 @@ The tree::
     ├── LimitPassed               3  a panic limit was passed; what was claimed is finished
     ├── StoreError                4  the legacy database did not do what was asked; state is known
     │   ├── StoreUnavailable         it cannot be reached now; trying again is safe
+    │   │   └── ClockInDoubt         its clock jumped; nothing is claimed or handed over
     │   ├── SourceGone               a place that timeouts came from is not there any more
     │   └── RowRefused               it does not take this row, and never will
     ├── LedgerError               4  the ledger did not do what was asked
@@ -39,6 +40,7 @@ carry a password or a message body.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from enum import IntEnum
 from typing import ClassVar
 
@@ -122,6 +124,15 @@ class StoreError(MigratorError):
 
 class StoreUnavailable(StoreError):
     """The legacy store cannot be reached now. Nothing was changed; trying again is safe."""
+
+
+class ClockInDoubt(StoreUnavailable):
+    """The database's clock jumped. Nothing that depends on the time is done until it is known."""
+
+    def __init__(self, text: str, *, earliest: datetime) -> None:
+        """Remember the earlier of the two times that it may be."""
+        self.earliest = earliest
+        super().__init__(text)
 
 
 class SourceGone(StoreError):

@@ -182,7 +182,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "broker-version": "Upgrade the broker, enable the feature flag, or use "
     "`--delays v1 --mode direct`.",
     "capacity": "Make room on the fullest node, or take fewer rows with `--horizon`.",
-    "clock-skew": "Synchronise both clocks with NTP.",
+    "clock-skew": "Synchronise both clocks with NTP; above a minute it is refused.",
     "delay-entities": "`migrator delays create`; what exists with other arguments must be deleted "
     "while empty, and made again.",
     "destinations": "Create the queue, rename it with `--map`, or let migrator bind it.",

@@ -72,7 +72,10 @@ def resume(
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
-    """Lift a pause; without --endpoint every pause. Other reasons to wait stay."""
+    """Lift a pause; without --endpoint every pause. Other reasons to wait stay.
+
+    Where nothing is paused, a database clock that jumped is believed from now on.
+    """
     command = Resume(endpoint=_name(endpoint))
     _give(command, session_of(context, as_json=as_json), socket)
 

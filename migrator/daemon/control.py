@@ -71,8 +71,13 @@ class Control:
         served: Sequence[Served],
         pauses: Pauses,
         retry: Callable[[Retry], Answer],
+        believe_clock: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Act on these parts of one process."""
+        """Act on these parts of one process.
+
+        *believe_clock* believes a database clock that jumped, and says so; None: it did not.
+        """
+        self._believe_clock = believe_clock
         self._gate = gate
         self._knobs = knobs
         self._crew = crew
@@ -170,6 +175,10 @@ class Control:
         left = self._gate.holds_for(command.endpoint)
         whom = command.endpoint or "hand-over"
         text = f"{whom} is resumed" if lifted else f"{whom} was not paused"
+        if not lifted and command.endpoint is None and (clock := self._believe_clock()):
+            text = clock
+            self._gate.lift(Signal.CLOCK)
+            left = self._gate.holds_for(None)
         return _done(f"{text}; it still waits: {left[0].text}" if left else text)
 
     def _adjust(self, command: Adjust) -> Answer:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from functools import partial
 
 import migrator.logs.lines  # a daemon imports nothing after its start
 import migrator.wiring.parts  # noqa: F401 - the same; see there
@@ -42,6 +43,7 @@ from migrator.daemon.telling import both, panicking, telling
 from migrator.daemon.throttles.all_of import Throttles
 from migrator.daemon.throttles.base import Throttle
 from migrator.daemon.throttles.build import Watched, build_throttles
+from migrator.daemon.throttles.clock import believe_as_told
 from migrator.daemon.trail import Trail
 from migrator.daemon.worker import Stop
 from migrator.domain.states import Mode
@@ -238,6 +240,7 @@ class _Daemon:
                     served=served,
                     pauses=self._pauses,
                     retry=aside.retry,
+                    believe_clock=partial(believe_as_told, self._app.clock),
                 ),
                 aside=aside,
                 tally=self._tally,

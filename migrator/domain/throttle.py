@@ -23,6 +23,8 @@ class Signal(StrEnum):
     """It is not the time of day, or week, in which rows may be moved."""
     CHECK = "broker_check"
     """A check of the broker would refuse the start now."""
+    CLOCK = "database_clock"
+    """The database's clock jumped, and nobody knows yet which time is right."""
     ALARM = "broker_alarm"
     """Memory or disk of the broker."""
     LEVEL_DEPTH = "level_depth"

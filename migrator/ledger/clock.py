@@ -1,9 +1,19 @@
-"""The database's time, carried on by a monotonic clock between samples."""
+"""The database's time, carried on by a monotonic clock between samples, and doubted when it jumps.
+
+Rules of this file:
+
+* the clock never runs ahead of the database, because one that does would make messages early; it
+  is behind by at most one round trip;
+* a sample that is further than a second from the last one, carried on, is not believed: until it
+  goes away, or somebody who knows says that it is right, there is no time (``ClockInDoubt``);
+* less than a second is followed: back at once, ahead little by little.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Final
@@ -13,66 +23,152 @@ from sqlalchemy import Engine, select
 from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.errors import StoreError
+from migrator.errors import ClockInDoubt, StoreError
 
-RESAMPLE_AFTER_S: Final = 30.0
+RESAMPLE_AFTER_S: Final = 5.0
 _GOOD_ROUND_TRIP_S: Final = 0.25
 _SAMPLES: Final = 3
+_JUMP_S: Final = 1.0
+_SLEW: Final = 0.02
+"""Of the time since the last sample: so far ahead of the old time a new one is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A moment of the database, and what the monotonic clock said when it had arrived."""
+
+    moment: datetime
+    mark_s: float
+    round_trip_s: float
+    """By so much the database may have been further already."""
+
+    def at(self, now_s: float) -> datetime:
+        return self.moment + timedelta(seconds=now_s - self.mark_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A sample that does not go with those before it."""
+
+    sample: _Sample
+    off_s: float
+    """By how much it is ahead of where the clock should be; negative: behind."""
+    believed_s: float
+    """Monotonic; until then samples went together."""
+
+    @property
+    def text(self) -> str:
+        """Return what happened, in a line."""
+        side = "ahead of" if self.off_s > 0 else "behind"
+        return f"the database's clock jumped: it is {abs(self.off_s):.1f} s {side} where it was"
+
+    def reading(self, now_s: float) -> datetime:
+        """Return what the database says at monotonic second *now_s*."""
+        return self.sample.at(now_s)
 
 
 class DatabaseClock:
-    """Implements ``ports.Clock``; may be shared between threads.
-
-    It never runs ahead of the database, because a clock that does would make messages early; it
-    is behind by at most one round trip.
-    """
+    """Implements ``ports.Clock``; may be shared between threads."""
 
     def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Read the time of the database of *engine*; nothing is asked yet."""
         self._engine = engine
         self._monotonic = monotonic
-        self._lock = Lock()
-        self._sample: tuple[datetime, float] | None = None
+        self._sampling = Lock()
+        self._state: tuple[_Sample | None, Doubt | None] = (None, None)  # replaced as a whole
+        self._asked_s = 0.0
 
     def now(self) -> datetime:
         """Return the database's time, aware and in UTC.
 
         Raises:
             StoreUnavailable: It was never reached; later, an old sample is carried on instead.
+            ClockInDoubt: It jumped.
         """
-        with self._lock:
-            sampled_at, mark = self._current_sample()
-        return sampled_at + timedelta(seconds=self._monotonic() - mark)
+        self.sample(older_than_s=RESAMPLE_AFTER_S)
+        believed, doubt = self._state
+        if believed is None:
+            raise StoreError("the database tells no time")
+        now_s = self._monotonic()
+        now = believed.at(now_s)
+        if doubt is not None:
+            raise ClockInDoubt(
+                f"{doubt.text}; nothing is claimed or handed over until it is known which is right",
+                earliest=min(now, doubt.reading(now_s)),
+            )
+        return now
 
     def monotonic_s(self) -> float:
         """Return seconds of a clock that never jumps."""
         return self._monotonic()
 
-    def _current_sample(self) -> tuple[datetime, float]:
-        if self._sample is None:
-            self._sample = self._best_sample()
-        elif self._monotonic() - self._sample[1] > RESAMPLE_AFTER_S:
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why there is no time now; None: there is."""
+        return self._state[1]
+
+    def trust(self, doubt: Doubt) -> bool:
+        """Believe the sample in doubt after all; return False when there is another doubt now."""
+        with self._sampling:
+            if self._state[1] != doubt:
+                return False
+            self._state = (doubt.sample, None)
+            return True
+
+    def sample(self, *, older_than_s: float) -> None:
+        """Ask the database again if the last time is so long ago; what is asked already is enough.
+
+        Raises:
+            StoreError: It was never reached.
+        """
+        if not self._sampling.acquire(blocking=self._state[0] is None):
+            return
+        try:
+            believed, _ = self._state
+            if believed is not None and self._monotonic() - self._asked_s <= older_than_s:
+                return
             try:
-                self._sample = self._best_sample()
+                sample = self._best_sample()
             except StoreError:
                 # what the caller does next meets the same outage and reports it; the monotonic
                 # clock drifts by microseconds until then
-                sampled_at, mark = self._sample
-                now = self._monotonic()
-                self._sample = (sampled_at + timedelta(seconds=now - mark), now)
-        return self._sample
+                if believed is None:
+                    raise
+            else:
+                self._state = (sample, None) if believed is None else _judged(believed, sample)
+            self._asked_s = self._monotonic()
+        finally:
+            self._sampling.release()
 
-    def _best_sample(self) -> tuple[datetime, float]:
-        best: tuple[float, datetime, float] | None = None
+    def _best_sample(self) -> _Sample:
+        best: _Sample | None = None
         doing = "reading the clock"
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
             for _ in range(_SAMPLES):
                 begun = self._monotonic()
                 moment = connection.execute(select(database_now())).scalar_one()
                 ended = self._monotonic()
-                best = min(filter(None, (best, (ended - begun, moment, ended))))
-                if best[0] < _GOOD_ROUND_TRIP_S:
+                found = _Sample(moment, ended, ended - begun)
+                if best is None or found.round_trip_s < best.round_trip_s:
+                    best = found
+                if best.round_trip_s < _GOOD_ROUND_TRIP_S:
                     break
         if best is None:
             raise StoreError("the database tells no time")
-        return best[1], best[2]
+        return best
+
+
+def _judged(believed: _Sample, sample: _Sample) -> tuple[_Sample, Doubt | None]:
+    """Return what is believed from now on, and what speaks against the new sample."""
+    elapsed_s = sample.mark_s - believed.mark_s
+    carried = believed.at(sample.mark_s)
+    ahead_s = (sample.moment - carried).total_seconds()
+    if ahead_s - believed.round_trip_s > _JUMP_S or -ahead_s - sample.round_trip_s > _JUMP_S:
+        return believed, Doubt(sample, ahead_s, believed.mark_s)
+    if -sample.round_trip_s <= ahead_s <= 0 and sample.round_trip_s > _GOOD_ROUND_TRIP_S:
+        return believed, None  # it says nothing against the old one, and may be late itself
+    most_s = believed.round_trip_s + _SLEW * elapsed_s
+    if ahead_s <= most_s:
+        return sample, None
+    moment = carried + timedelta(seconds=most_s)
+    return _Sample(moment, sample.mark_s, sample.round_trip_s), None

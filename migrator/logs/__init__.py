@@ -30,6 +30,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "claim_ahead_failed": "claiming the next batch in the background failed; it is tried again",
     "claim_resumed": "a claim or release that a crash left half-done is finished",
     "claim_stuck": "a half-done claim or release waits for a person: its store is gone",
+    "clock_believed": "the database's clock jumped, and is believed: who says that it is right",
     "command_given": "an operator's command, with who gave it and what came of it",
     "commit_resolved": "what became of a commit that a crash interrupted is known now",
     "database_failed_over": "another database server took over, and nothing committed is missing",

@@ -27,7 +27,11 @@ class Clock(Protocol):
     """The time of the legacy database, which all rows' due times refer to."""
 
     def now(self) -> datetime:
-        """Return the database's time, carried on by a monotonic clock between samples."""
+        """Return the database's time, carried on by a monotonic clock between samples.
+
+        Raises:
+            ClockInDoubt: It jumped, and nobody knows yet which time is right.
+        """
         ...
 
     def monotonic_s(self) -> float:

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Final
 
 from migrator.broker.alarms import AlarmWatch
+from migrator.broker.clocks import is_our_clock
 from migrator.config import Throttle as Given
 from migrator.daemon.gate import Gate
 from migrator.daemon.throttles.alarm import judge_alarm
 from migrator.daemon.throttles.base import Bounds, Judged, Measure, Measured, Rhythm, Throttle
+from migrator.daemon.throttles.clock import LOOK_EVERY_S, ClockJudge
 from migrator.daemon.throttles.database import measure_lag, measure_latency, seconds
 from migrator.daemon.throttles.depths import measure_destinations, measure_levels
 from migrator.daemon.throttles.touch_file import judge_file
@@ -44,8 +46,21 @@ class Watched:
 
 
 def build_throttles(given: Given, watched: Watched) -> Sequence[Throttle]:
-    """Return the throttles that *given* wants, none of them running; none without hand-over."""
-    return [*_judged(given, watched), *_measured(given, watched)] if watched.endpoints else []
+    """Return the throttles that *given* wants, none of them running; without hand-over the clock's.
+
+    Dispatchers, which no hold concerns, heed the clock by themselves.
+    """
+    clock = _clock(given, watched)
+    if not watched.endpoints:
+        return [clock]
+    return [clock, *_judged(given, watched), *_measured(given, watched)]
+
+
+def _clock(given: Given, watched: Watched) -> Throttle:
+    app = watched.app
+    rhythm = Rhythm(every_s=LOOK_EVERY_S, stale_after_s=given.stale_after.total_seconds())
+    judge = ClockJudge(app.clock, lambda now: is_our_clock(app.connection, now)).judge
+    return Judged(Signal.CLOCK, watched.gate, rhythm, judge)
 
 
 def _judged(given: Given, watched: Watched) -> Iterator[Throttle]:

@@ -14,10 +14,11 @@ from migrator.ports import Clock
 
 NAME: Final = "clock-skew"
 TOLERATED: Final = timedelta(seconds=2)
+REFUSED: Final = timedelta(minutes=1)
 
 
 def check(clock: Clock, wall_clock: Callable[[], datetime]) -> Iterator[Finding]:
-    """Warn when the two clocks are two seconds apart or more."""
+    """Warn when the two clocks are two seconds apart or more; refuse above a minute."""
     skew = clock.now() - wall_clock()
     seconds = skew.total_seconds()
     side = "ahead of" if seconds > 0 else "behind"
@@ -27,7 +28,7 @@ def check(clock: Clock, wall_clock: Callable[[], datetime]) -> Iterator[Finding]
     else:
         yield Finding(
             check=NAME,
-            level=Level.WARNING,
+            level=Level.REFUSED if abs(skew) > REFUSED else Level.WARNING,
             subject="clocks",
             text=f"{text}; due times follow the database",
             remedy="synchronise both with NTP: a wrong database clock makes messages early or late",

@@ -120,7 +120,7 @@ UNREACHABLE: Final = frozenset({broker_reachable.NAME, store_reachable.NAME})
 
 
 def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequence[Finding]:
-    """Return what checks of the broker find that can turn out otherwise while a daemon runs.
+    """Return what checks of broker and clocks find that can turn out otherwise while we run.
 
     The tables are not read again: *destinations* stand for those of their rows.
     """
@@ -134,7 +134,7 @@ def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequenc
             is_accepted=choices.accepts_suffix_collisions,
         )
 
-    found = run_checks(context, only=(delay_entities.NAME, policies.NAME))
+    found = run_checks(context, only=(clock_skew.NAME, delay_entities.NAME, policies.NAME))
     if not context.needs_delays:
         return found
     return [*found, *guarded(suffix_collisions.NAME, collisions)]

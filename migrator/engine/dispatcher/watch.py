@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from migrator.errors import ClockInDoubt
 from migrator.ports import Clock
 
 
@@ -16,8 +17,18 @@ class Watch:
         self.read()
 
     def read(self) -> None:
-        """Read the clock again, which may wait: for background threads."""
-        now = self._clock.now()
+        """Read the clock again, which may wait: for background threads.
+
+        Raises:
+            ClockInDoubt: It jumped; the earlier of the two times is shown from now on.
+        """
+        try:
+            self._show(self._clock.now())
+        except ClockInDoubt as exc:
+            self._show(exc.earliest)
+            raise
+
+    def _show(self, now: datetime) -> None:
         self._read_at = (now, self._clock.monotonic_s())  # one assignment: seen whole or not at all
 
     def now(self) -> datetime:

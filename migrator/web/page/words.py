@@ -10,6 +10,7 @@ from migrator.domain.throttle import Signal
 SIGNALS: Final[Mapping[Signal, str]] = {
     Signal.PAUSED: "Paused by an operator",
     Signal.WINDOW: "Not the time at which rows may be moved",
+    Signal.CLOCK: "The clock of the database jumped",
     Signal.ALARM: "The broker raises an alarm",
     Signal.LEVEL_DEPTH: "The delay levels are full",
     Signal.DESTINATION_DEPTH: "A destination is full",

@@ -18,10 +18,14 @@ from tests.unit.engine.checks.fakes import NOW, FakeClock
         (1.9, Level.OK, "1.9 s ahead of"),
         (-1.9, Level.OK, "1.9 s behind"),
         (2.0, Level.WARNING, "2.0 s ahead of"),
-        (-7200.0, Level.WARNING, "7200.0 s behind"),
+        (-60.0, Level.WARNING, "60.0 s behind"),
+        (61.0, Level.REFUSED, "61.0 s ahead of"),
+        (-7200.0, Level.REFUSED, "7200.0 s behind"),
     ],
 )
-def test_two_seconds_are_too_much(skew_s: float, expected: Level, text: str) -> None:
+def test_two_seconds_are_told_and_a_minute_is_refused(
+    skew_s: float, expected: Level, text: str
+) -> None:
     """In either direction."""
     (found,) = check(FakeClock(NOW + timedelta(seconds=skew_s)), lambda: NOW)
     assert found.level is expected

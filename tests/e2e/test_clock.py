@@ -1,0 +1,144 @@
+"""A database whose clock jumps while the program runs: nothing is early, and it says why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dev.postgres import PostgresServer
+from dev.servers import wait_until
+from tests.conftest import Vhost
+from tests.e2e.arrivals import Receiver
+from tests.e2e.daemon import listen, listens, signals, status, told
+from tests.e2e.dispatching import prepare_dispatcher
+from tests.e2e.old_endpoint import OldEndpoint
+from tests.e2e.rig import Rig
+from tests.e2e.rows import Row, row
+
+JUMP_S: Final = 300.0
+SOON: Final = timedelta(seconds=10)
+NewRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server with a clock of its own."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (cc), which makes the clock of a private PostgreSQL")
+    with PostgresServer(has_own_clock=True) as server:
+        yield server
+
+
+@pytest.fixture
+def rig(server: PostgresServer, vhost: Vhost, new_rig: NewRig, tmp_path: Path) -> Rig:
+    """A store in that server; the daemon is asked by its socket."""
+    made = new_rig(
+        database_url=server.url(server.create_database()),
+        broker_url=vhost.amqp_url,
+        management_url=vhost.node.management_url,
+    )
+    listen(made, tmp_path)
+    made.settings["MIGRATOR_HANDOVER__CUTOFF"] = "0s"
+    return made
+
+
+def held(rig: Rig) -> bool:
+    """Return whether the clock is what the daemon waits for."""
+    return signals(rig) == ["database_clock"]
+
+
+def comes_in_time(rig: Rig, receiver: Receiver) -> bool:
+    """Store one more row that is due in a moment; return whether any has come."""
+    rig.insert([row(timedelta(seconds=1))])
+    return bool(receiver.arrivals)
+
+
+def never_early(receiver: Receiver, rows: list[Row]) -> None:
+    """Wait for *rows*, and demand that none came before its time."""
+    receiver.wait(lambda: len(receiver.arrivals) >= len(rows))
+    due = {each.id: each.due_at for each in rows}
+    early = [
+        (due[each.headers["NServiceBus.RelatedToTimeoutId"]] - each.at).total_seconds()
+        for each in receiver.arrivals
+    ]
+    print(f"{len(early)} arrived; the earliest {-max(early):.1f} s after its time")
+    assert max(early) <= 0
+
+
+@pytest.mark.punctual
+def test_a_clock_that_jumps_holds_hand_over_until_somebody_agrees(
+    rig: Rig, server: PostgresServer
+) -> None:
+    """Until it is back, or an operator says that it is right, or this machine's clock agrees."""
+    rig.prepare()
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    assert signals(rig) == []
+
+    server.set_clock(JUMP_S)
+    wait_until(lambda: held(rig), what="a hold")
+    (hold,) = status(rig)["holds"]
+    assert "the database's clock jumped: it is 300.0 s ahead of where it was" in hold["text"]
+    rows = [row(SOON + timedelta(seconds=index / 10)) for index in range(20)]
+    with Receiver(rig.broker_url, "Billing") as receiver:
+        rig.insert(rows)
+        wait_until(lambda: held(rig) and len(rig.stored_ids()) == 20, what="rows that wait")
+        server.set_clock(0)
+        wait_until(lambda: not signals(rig), what="going on by itself")
+        never_early(receiver, rows)
+
+    server.set_clock(-JUMP_S)
+    wait_until(lambda: held(rig), what="a hold")
+    answer = told(rig, command="resume")
+    assert "is believed from now on" in answer["text"]
+    wait_until(lambda: not signals(rig), what="going on because a person said so")
+    server.set_clock(0)
+    with Receiver(rig.broker_url, "Billing") as receiver:
+        # by the time from before they would come five minutes late
+        wait_until(lambda: comes_in_time(rig, receiver), what="this machine's time being believed")
+    said = rig.stop(process)
+    assert '"witness": "an operator"' in said
+    assert '"witness": "this machine"' in said
+
+
+@pytest.mark.slow
+@pytest.mark.punctual
+@pytest.mark.parametrize("jump_s", [JUMP_S, -JUMP_S])
+def test_a_dispatcher_sends_nothing_early_by_a_clock_that_jumped(
+    rig: Rig, server: PostgresServer, tmp_path: Path, jump_s: float
+) -> None:
+    """It says that it waits for the clock, and goes on when that is back."""
+    prepare_dispatcher(rig, tmp_path)
+    OldEndpoint(rig).declare("Billing")
+    process = rig.start("run", "--endpoint", "Sales")
+    wait_until(lambda: listens(rig), what="a daemon that listens")
+    server.set_clock(jump_s)
+    wait_until(lambda: "clock jumped" in doing(rig), what="status that says so")
+    rows = [row(SOON + timedelta(seconds=index / 10)) for index in range(20)]
+    with Receiver(rig.broker_url, "Billing") as receiver:
+        rig.insert(rows)
+        wait_until(lambda: held(rig), what="a hold")
+        server.set_clock(0)
+        never_early(receiver, rows)
+    rig.stop(process)
+
+
+def doing(rig: Rig) -> str:
+    """Return what the ledger says of the only dispatcher."""
+    with rig.sql() as connection:
+        found = connection.execute("SELECT doing FROM migrator.lease WHERE owner <> ''").fetchone()
+    return str(found[0]) if found else ""
+
+
+def test_a_clock_a_minute_off_is_refused_at_the_start(rig: Rig, server: PostgresServer) -> None:
+    """With the other clock it was compared with, and what to do."""
+    rig.prepare()
+    server.set_clock(61)
+    done = rig.run("run", "--endpoint", "Sales")
+    assert done.returncode == 3
+    assert "s ahead of this machine" in done.stderr
