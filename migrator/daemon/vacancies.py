@@ -8,7 +8,7 @@ from typing import Final
 
 from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.worker import Stop
-from migrator.domain.timeouts import RECALL_LANE, Lane
+from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import Interrupted
 from migrator.ports import Leases
 
@@ -84,7 +84,7 @@ class Vacancies:
         while True:
             self._beat()
             self._wait_for_recall()
-            for number in range(RECALL_LANE):
+            for number in range(SCAN_LANE):  # the first that is not for handing over
                 lane = Lane(number)
                 if self._keeper.is_busy_with(lane):
                     continue  # no need to ask the ledger
@@ -93,6 +93,8 @@ class Vacancies:
                     return held
                 if self._leases.owner_of(RECALL_LANE) is not None:
                     break
+            else:
+                self._pause("every lane is taken")
 
     def _first_of(self, lanes: Sequence[Lane]) -> HeldLease | None:
         for lane in lanes:
@@ -114,5 +116,8 @@ class Vacancies:
                     "somebody recalls timeouts; nothing is claimed until that is over",
                     extra={"action": "waiting_for_recall", "owner": owner},
                 )
-            if self._stop.draining.wait(_LOOK_AGAIN_S) or self._is_retired():
-                raise Interrupted("asked to stop while waiting for a recall")
+            self._pause("waiting for a recall")
+
+    def _pause(self, why: str) -> None:
+        if self._stop.draining.wait(_LOOK_AGAIN_S) or self._is_retired():
+            raise Interrupted(f"asked to stop while {why}")

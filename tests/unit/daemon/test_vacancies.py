@@ -10,7 +10,7 @@ import pytest
 from migrator.daemon.leases import LeaseKeeper
 from migrator.daemon.vacancies import Vacancies
 from migrator.daemon.worker import Stop
-from migrator.domain.timeouts import RECALL_LANE, Lane
+from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import Interrupted, SourceGone
 from migrator.ports import Lease
 
@@ -68,6 +68,18 @@ def test_what_a_dead_owner_left_comes_before_a_free_lane() -> None:
 def test_the_first_free_lane_is_taken() -> None:
     """Another's is left alone."""
     assert vacancies(Lanes({0: "other"}), Stop()).take_any().lease.lane == 1
+
+
+def test_a_lane_that_is_not_for_handing_over_is_never_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of `verify --scan` and of a recall stay theirs, and dispatchers' too; it waits."""
+    monkeypatch.setattr("migrator.daemon.vacancies._LOOK_AGAIN_S", 0.01)
+    lanes, stop = Lanes(dict.fromkeys(range(SCAN_LANE), "other")), Stop()
+    stop.draining.set()
+    with pytest.raises(Interrupted, match="every lane is taken"):
+        vacancies(lanes, stop).take_any()
+    assert set(lanes.owners) == set(range(SCAN_LANE))
 
 
 def test_what_waits_for_a_person_is_neither_an_orphan_nor_waited_for() -> None:
