@@ -42,7 +42,7 @@ def recall(
     """
     wiring = RecallWiring(app)
     with alone(app) as held:
-        demand_settled(app.books.open_batches())
+        demand_settled(app.books.open_batches(), scope)
         wait_until_routed(wiring)
         with wiring.open_levels() as levels:
             done = Recall(

@@ -52,6 +52,10 @@ class RecallScope:
     due_until: datetime | None = None
     """Exclusive; aware, UTC."""
 
+    def may_mean(self, source: str, run: RunId) -> bool:
+        """Return whether rows of a batch of *source* and *run* may be meant."""
+        return self.source in (None, source) and self.run in (None, run)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallForecast:

@@ -18,7 +18,7 @@ from migrator.domain.delays import BITS
 from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.marks import row_mark
 from migrator.domain.recall import MAY_GO, RecallOutcome, RecallScope
-from migrator.domain.states import Mode
+from migrator.domain.states import HALF_DONE, BatchState, Mode
 from migrator.errors import PreflightRefused
 from migrator.ports import Batch, Clock, FaultPoint, Lease
 from migrator.ports.levels import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
@@ -28,6 +28,8 @@ _CHUNK: Final = 500
 """Messages judged in one transaction."""
 
 
+_IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED}
+"""States of an open batch of which nothing is on its way to the broker."""
 _STAYED: Final = (
     RecallOutcome.TOO_NEAR,
     RecallOutcome.UNSETTLED,
@@ -86,13 +88,21 @@ class Recalled:
         return {str(outcome): self.outcomes.get(outcome, 0) for outcome in RecallOutcome}
 
 
-def demand_settled(batches: Iterable[Batch]) -> None:
+def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
     """Return when none of the open *batches* may still send something into the levels.
+
+    Those that *scope* does not mean are in nobody's way while all that they have is in the ledger;
+    what an earlier attempt left in a staging queue is waited for apart from this.
 
     Raises:
         PreflightRefused: Some may; says which.
     """
-    open_ids = [batch.id for batch in batches if batch.mode is not Mode.DISPATCH]
+    open_ids = [
+        batch.id
+        for batch in batches
+        if batch.mode is not Mode.DISPATCH
+        and (batch.state not in _IN_LEDGER or scope.may_mean(batch.source, batch.run))
+    ]
     if open_ids:
         raise PreflightRefused(
             f"batches {', '.join(map(str, open_ids))} may be on their way to the broker; "

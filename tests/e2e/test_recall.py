@@ -293,9 +293,19 @@ def half_handed_over(rig: Rig, count: int, fault: str) -> dict[str, tuple[Any, .
 
 
 def test_one_rollback_brings_all_back(rig: Rig) -> None:
-    """Half handed over, half claimed by a daemon that was killed: all rows are what they were."""
+    """Half handed over, half claimed by a daemon that was killed: all rows are what they were.
+
+    What another endpoint has claimed is not in the way.
+    """
     rig.management_url = None  # whose counts would have to be waited for
     before = half_handed_over(rig, 300, "claim.done")
+    with rig.sql() as connection:
+        columns = "run_id, lane, mode, state, attempt, size, body_bytes, lease_token, claimed_at"
+        connection.execute(
+            f"INSERT INTO migrator.batch (endpoint, source, {columns})"
+            f" SELECT 'Other', 'public.Other_TimeoutData', {columns}"
+            " FROM migrator.batch WHERE state = 'claimed' LIMIT 1"
+        )
     done = json.loads(rig.must("rollback", "--endpoint", "Sales", "--yes", "--json"))
     assert done["rows"] >= 100
     assert done["handed_over"]["expected"]["in_levels"] == 300
