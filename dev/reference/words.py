@@ -119,6 +119,11 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "has the broker's words.",
         "Do what they say; then retry.",
     ),
+    Reason.DELAY_TOO_LONG: (
+        "It is due more than 268435455 seconds from now, by the database's clock, which was set "
+        "back since it was claimed.",
+        "Put the clock right and try it again, or put it back with `migrator rollback`.",
+    ),
     Reason.BODY_MISSING: (
         "The store has the timeout, but not its body: the blob is gone.",
         "There is nothing to send. Put it back with `migrator rollback`, and find the blob.",

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, Size, longer_than
 from migrator.config.section import Section, none_when_empty
-from migrator.domain.delays import MAX_DELAY_S
+from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.states import Mode
 
 HEARTBEAT: Final = timedelta(seconds=5)
@@ -50,7 +50,9 @@ class HandOver(Section):
     )
     horizon: Annotated[Annotated[Duration, SOME_TIME] | None, BeforeValidator(none_when_empty)] = (
         Field(
-            default=None, description="rows due later stay in the store; empty: the longest delay"
+            default=None,
+            description="rows due later stay in the store; empty: an hour less than the longest "
+            "delay, about 8.5 years",
         )
     )
     rate_limit: int = Field(default=0, ge=0, description="messages per second; 0: none")
@@ -92,8 +94,9 @@ class HandOver(Section):
     @field_validator("horizon")
     @classmethod
     def _fits_native_delays(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value > timedelta(seconds=MAX_DELAY_S):
-            raise ValueError(f"must be at most {MAX_DELAY_S}s, the longest native delay")
+        if value is not None and value > LONGEST_DELAY:
+            longest_s = int(LONGEST_DELAY.total_seconds())
+            raise ValueError(f"must be at most {longest_s}s, an hour less than the longest delay")
         return value
 
     @field_validator("destination_map")

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from migrator.domain import headers as h
-from migrator.domain.delays import seconds_up
+from migrator.domain.delays import MAX_DELAY_S, seconds_up
 from migrator.domain.routing import MAX_QUEUE_NAME_BYTES
 from migrator.domain.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
 from migrator.domain.wiretime import NotAWireTime, build_wire_time, parse_wire_time
@@ -41,6 +41,7 @@ class Reason(StrEnum):
     HEADER_KEY_TOO_LONG = "header-key-too-long"
     HEADERS_TOO_LARGE = "headers-too-large"
     BODY_TOO_LARGE = "body-too-large"
+    DELAY_TOO_LONG = "delay-too-long"
     UNROUTABLE = "unroutable"
     REFUSED = "refused"
     BODY_MISSING = "body-missing"
@@ -102,11 +103,13 @@ def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMes
     Args:
         timeout: One claimed row.
         rules: Limits of the broker, and renamed destinations.
-        now: Aware, UTC; only written to ``TimeSent`` where the stored one is unusable.
+        now: Aware, UTC; what is due too long after it cannot be delayed. Written to ``TimeSent``
+            where the stored one is unusable.
     """
     try:
         stored = readable_headers(timeout, rules)
         due_at = refined_due(timeout.due_at, stored)
+        _check_delay(due_at, now)
         form = Form(
             message_id=h.message_id(stored) or timeout.id,
             due_at=due_at,
@@ -218,6 +221,13 @@ def readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
         return h.parse_headers(timeout.headers_text)
     except h.UnreadableHeaders as exc:
         raise Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
+
+
+def _check_delay(due_at: datetime, now: datetime) -> None:
+    """Refuse what no delay holds: it was claimed before a clock was set back by an hour or more."""
+    delay_s = seconds_up(due_at - now)
+    if delay_s > MAX_DELAY_S:
+        raise Unfit(Reason.DELAY_TOO_LONG, f"{delay_s} s; the levels hold {MAX_DELAY_S} s")
 
 
 def _check_destination(destination: QueueName, longest_bytes: int) -> None:

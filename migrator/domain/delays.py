@@ -8,14 +8,24 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.errors import TargetUnavailable
+
 BITS: Final = 28
 MAX_DELAY_S: Final = 2**BITS - 1
 """268 435 455 s, about 8.5 years: the longest delay 28 levels can hold."""
 _SECOND: Final = timedelta(seconds=1)
 
 
-class DelayTooLong(ValueError):
-    """The delay needs more than 28 bits. Nothing was sent; the row waits in the store."""
+LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
+"""Rows due later wait in the store; an hour's margin for the time between claim and publish."""
+
+
+class DelayTooLong(TargetUnavailable):
+    """The delay needs more than 28 bits. Nothing was sent, and trying again is safe.
+
+    Rows are claimed with a margin, so a clock was set back since: preparing the row again puts it
+    into quarantine, or finds the clock as it was.
+    """
 
 
 def delay_s(due_at: datetime, *, now: datetime) -> int:

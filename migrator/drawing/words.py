@@ -34,6 +34,7 @@ REASONS: Final[Mapping[str, str]] = {
     Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
     Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
     Reason.REFUSED: "the broker refused the message",
+    Reason.DELAY_TOO_LONG: "it is due later than the levels can hold",
     Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
     Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
 }

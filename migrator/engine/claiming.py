@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.domain.delays import MAX_DELAY_S
+from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
 from migrator.ports import (
@@ -27,8 +27,6 @@ from migrator.ports import (
     StoreEndpoint,
 )
 
-LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
-"""Rows due later wait in the store; an hour's margin for the time between claim and publish."""
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""
 _OVERDUE_EVERY_S: Final = 0.5
@@ -43,7 +41,7 @@ class Selection:
     cutoff: timedelta
     """Rows due sooner than this are left to the timeout manager; zero: none runs any more."""
     horizon: timedelta | None
-    """Rows due later than this stay in the store; None: the longest native delay."""
+    """Rows due later than this stay in the store; None: an hour less than the longest delay."""
 
     def future(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the range (exclusive, inclusive) of due times that can be delayed natively."""

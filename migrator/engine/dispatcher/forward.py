@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from migrator.domain.conversion import Quarantine, Rules
+from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.delivery import to_forward
 from migrator.domain.satellites import ClearTimeouts, DelayedMessage
 from migrator.domain.timeouts import NativeMessage
-from migrator.engine.claiming import LONGEST_DELAY
 from migrator.engine.dispatcher.intake import Changes, Read, Taken, not_reached, understood, unfit
 from migrator.engine.dispatcher.outbox import Forwarded
 from migrator.ports import Clock, Delivery, Destinations, Lease

@@ -185,7 +185,7 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
             "of its own: A; all are in that of store.nhibernate",
         ),
         ('[store]\nkind = "mongo"', "must be sql, nhibernate, azure or ravendb"),
-        ('[handover]\nhorizon = "10000d"', "must be at most 268435455s"),
+        ('[handover]\nhorizon = "10000d"', "must be at most 268431855s"),
         ('[handover]\nhorizon = "0s"', "must be longer than 0s"),
         ('[handover.destination_map]\nA = " "', "must map one queue name to another"),
         ('[broker.tls]\ncert_file = "c.pem"', "must have both cert_file and key_file, or neither"),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.domain.delays import BITS, MAX_DELAY_S, DelayTooLong, delay_s, seconds_up
+from migrator.domain.delays import BITS, MAX_DELAY_S, delay_s, seconds_up
+from migrator.errors import TargetUnavailable
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SPANS = st.timedeltas(min_value=timedelta(0), max_value=timedelta(seconds=MAX_DELAY_S))
@@ -41,7 +42,7 @@ def test_delays_are_rounded_up_and_never_negative(span: timedelta, expected: int
 @pytest.mark.parametrize("beyond", [timedelta(microseconds=1), timedelta(days=365)])
 def test_a_delay_of_more_than_28_bits_is_refused(beyond: timedelta) -> None:
     """Higher bits would be lost in silence, so there is no such delay."""
-    with pytest.raises(DelayTooLong, match="28 bits"):
+    with pytest.raises(TargetUnavailable, match="28 bits"):
         delay_s(NOW + timedelta(seconds=MAX_DELAY_S) + beyond, now=NOW)
 
 
