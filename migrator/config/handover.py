@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from migrator.config.quantities import SOME_TIME, Duration, Size, longer_than
+from migrator.config.quantities import SOME_TIME, Duration, Size, at_least, longer_than
 from migrator.config.section import Section, none_when_empty
 from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.states import Mode
@@ -17,6 +17,10 @@ HEARTBEAT: Final = timedelta(seconds=5)
 """AMQP heartbeat of our connections."""
 _SHORTEST_LEASE: Final = 3 * HEARTBEAT
 """A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
+_AFTER_THE_BROKER: Final = at_least(
+    timedelta(minutes=7),
+    "after a node failure the broker itself tries again after 3 minutes, and after 6 at worst",
+)
 
 MAX_BATCH_ROWS: Final = 10_000
 """Three batches must fit a consumer's prefetch, which has 16 bits."""
@@ -70,8 +74,9 @@ class HandOver(Section):
         default=timedelta(seconds=20),
         description="how long a lane stays ours without a sign of life",
     )
-    receipt_deadline: Annotated[Duration, SOME_TIME] = Field(
-        default=timedelta(minutes=10), description="wait for a receipt before a batch is doubtful"
+    receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = Field(
+        default=timedelta(minutes=10),
+        description="wait for a receipt before a batch is doubtful; at least 7 minutes",
     )
     destination_map: dict[str, str] = Field(
         default={}, description="old queue name to new queue name"

@@ -108,6 +108,17 @@ def longer_than(shortest: timedelta) -> AfterValidator:
     return AfterValidator(check)
 
 
+def at_least(shortest: timedelta, why: str) -> AfterValidator:
+    """Return the rule that a duration is not shorter than *shortest*, with its reason."""
+
+    def check(value: timedelta) -> timedelta:
+        if value < shortest:
+            raise ValueError(f"must be at least {build_duration(shortest)}: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
 def at_most(longest: timedelta) -> AfterValidator:
     """Return the rule that a duration is not longer than *longest*."""
 

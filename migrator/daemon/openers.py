@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from functools import partial
 from typing import Generic
 
 from migrator.daemon.due_times import DueTimeGuard
@@ -110,8 +111,9 @@ class LaneOpener:
             self._parts,
             lease=held.lease,
             link=link,
-            open_staged=lambda: self._app.open_staged(link, held.lease, guard),
+            open_staged=partial(self._app.open_staged, link, held.lease),
             guard=guard,
+            may_claim=lambda: not (self._stop.draining.is_set() or self._gate.hold_for(None)),
         )
         node = self._app.node_of(held.lease.lane)
         return _Opened(session, link, self._gate, self._names, node)

@@ -45,6 +45,14 @@ class Ahead(Generic[T]):
         """Wait for the first that was begun; see ``result_of``."""
         return self.result_of(self._begun.popleft())
 
+    def take(self, is_wanted: Callable[[T], bool]) -> T | None:
+        """Return the first that is done and wanted, out of its turn; None: there is none."""
+        for work in self._begun:
+            if work.done() and is_wanted(found := work.result()):
+                self._begun.remove(work)
+                return found
+        return None
+
     def result_of(self, work: Pending[R]) -> R:
         """Wait for *work*, and serve the broker meanwhile; return its result or raise its error.
 

@@ -123,8 +123,10 @@ class Claimer:
         """Sources in which there may be something."""
         self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
 
-    def claim(self, lease: Lease, *, max_rows: int) -> Batch | None:
+    def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
         """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
+
+        With *only_overdue*, of rows that are due already.
 
         Raises:
             LeaseLost: The lane is somebody else's.
@@ -133,10 +135,10 @@ class Claimer:
         is_fresh = self._clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
         if is_fresh:
             self._look_again(lease)
-        claimed = self._claim_in_turn(lease, max_rows)
+        claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
         if claimed is None and not is_fresh:
             self._look_again(lease)
-            claimed = self._claim_in_turn(lease, max_rows)
+            claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
         return claimed
 
     def _look_again(self, lease: Lease) -> None:
@@ -152,20 +154,23 @@ class Claimer:
             [self._request(each, lease, self._mode, floor, until, None, 1) for each in ordered]
         )
 
-    def _claim_in_turn(self, lease: Lease, max_rows: int) -> Batch | None:
+    def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
         for _ in range(len(self._endpoints)):
             progress = self._endpoints[0]
             self._endpoints.rotate(-1)
             if progress.endpoint.source not in self._worth or self._is_held(progress.endpoint.name):
                 continue
             for request in self._requests(progress, lease, max_rows):
+                if only_overdue and request.due_after is not None:
+                    break
                 claim = self._claims.claim(request)
                 if claim is not None:
                     self._fault("claim.done")
                     if request.mode is self._mode and request.due_after is not None:
                         progress.cursor = claim.cursor
                     return claim.batch
-            self._worth.discard(progress.endpoint.source)
+            if not only_overdue:
+                self._worth.discard(progress.endpoint.source)
         return None
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:

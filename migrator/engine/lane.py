@@ -84,13 +84,21 @@ class LaneSession:
         *,
         lease: Lease,
         link: Link,
-        open_staged: Callable[[], StagedHandOver],
+        open_staged: Callable[[Callable[[], None]], StagedHandOver],
         guard: Callable[[], None] = lambda: None,
+        may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
         """Work on *lease*'s lane over *link*; staging is opened when first needed.
 
-        *guard* raises when everything is to stop, or when the lane is no longer ours.
+        Args:
+            parts: What outlives the session.
+            lease: The lane.
+            link: The broker.
+            open_staged: Given what to do again and again while receipts are waited for.
+            guard: Raises when everything is to stop, or when the lane is no longer ours.
+            may_claim: Whether overdue rows may be claimed while receipts are waited for.
         """
+        self._may_claim = may_claim
         self._guard = guard
         self._parts = parts
         self._lease = lease
@@ -108,11 +116,15 @@ class LaneSession:
     def recover(self) -> None:
         """Finish or take back everything an earlier owner of the lane left open.
 
-        Commits without a known outcome come first: nothing else may be nacked before. What is
-        half-done comes last: it needs the document store, and what is claimed need not wait for
-        that. What came from a store that is gone stays as it is, and stops nothing else.
+        Rows that were overdue come first, because they wait for nothing; then commits without a
+        known outcome: nothing else may be nacked before. What is half-done comes last: it needs
+        the document store, and what is claimed need not wait for that. What came from a store
+        that is gone stays as it is, and stops nothing else.
         """
         opened = self._parts.batches.open_batches(self._lease)
+        for batch in opened:
+            if batch.mode is Mode.DIRECT and batch.state not in HALF_DONE:
+                self._take_up(batch)
         for batch in opened:
             if batch.state in (BatchState.STAGING, BatchState.STAGED):
                 self._parts.batches.advance(batch, Event.ABANDON, self._lease)
@@ -170,9 +182,11 @@ class LaneSession:
                 self._ahead.add(self._begin_one())
         return prepared
 
-    def _begin_one(self) -> Pending[Prepared | None]:
+    def _begin_one(self, *, only_overdue: bool = False) -> Pending[Prepared | None]:
         parts, lease, rows = self._parts, self._lease, self._size.rows
-        claimed = parts.claiming.start(lambda: parts.claimer.claim(lease, max_rows=rows))
+        claimed = parts.claiming.start(
+            lambda: parts.claimer.claim(lease, max_rows=rows, only_overdue=only_overdue)
+        )
 
         def prepare() -> Prepared | None:
             batch = claimed.result()
@@ -241,7 +255,7 @@ class LaneSession:
         """Wait a little for receipts still out; return whether some are."""
         if self._staged is None:
             return False
-        self.doing = "waiting for receipts"
+        self.doing = self._waiting()
         self._count_settled(self._staged, wait_s=0.5)
         return self._staged.has_open_commits()
 
@@ -297,8 +311,26 @@ class LaneSession:
 
     def _staging(self) -> StagedHandOver:
         if self._staged is None:
-            self._staged = self._open_staged()
+            self._staged = self._open_staged(self._meanwhile)
         return self._staged
+
+    def _meanwhile(self) -> None:
+        """Go on with rows already due, which need no receipt, while receipts are late."""
+        self._guard()
+        if not self._staging().receipts_are_late:
+            return
+        while prepared := self._next_overdue():
+            self._hand_over(prepared)
+        self.doing = self._waiting()
+
+    def _next_overdue(self) -> Prepared | None:
+        taken = self._ahead.take(_is_direct)
+        if taken is None and self._may_claim():
+            taken = self._ahead.result_of(self._begin_one(only_overdue=True))
+        return taken
+
+    def _waiting(self) -> str:
+        return self._staging().late_receipt() or "waiting for receipts"
 
     def _count_settled(self, staged: StagedHandOver, *, wait_s: float) -> None:
         for batch, rows, seconds in staged.settled(wait_s):
@@ -351,3 +383,7 @@ class LaneSession:
             self._guard()
             self.doing = f"throttled: rate limit of {limit} messages/s"
             self._link.idle(min(left_s, 0.5))
+
+
+def _is_direct(prepared: Prepared | None) -> bool:
+    return prepared is not None and prepared.batch.mode is Mode.DIRECT

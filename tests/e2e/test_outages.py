@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -120,25 +121,34 @@ def test_non_durable_rows_survive_a_restart_of_the_broker(
 
 @pytest.mark.slow
 def test_a_level_that_was_rebuilt_is_bound_again(rig: Rig, vhost: Any) -> None:
-    """Its messages find no way any more, the receipt neither; nobody is asked to decide.
+    """Its messages find no way any more, the receipts neither; nobody is asked to decide.
 
-    The broker tries again when a confirm is overdue: every three minutes, here every second.
+    Overdue rows do not wait for that. The broker tries again when a confirm is overdue: every
+    three minutes, here after 15 s.
     """
     setting = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
-    vhost.node.evaluate(setting.format(1000))
+    vhost.node.evaluate(setting.format(15_000))
     try:
         rig.prepare()
         rig.insert([row()])
-        process = rig.start("run", "--endpoint", "Sales")
+        process = rig.start(
+            *("run", "--endpoint", "Sales", "--cutoff", "0s"), MIGRATOR_HANDOVER__BATCH_SIZE="40"
+        )
         wait_until(partial(_handed_over, rig, 1), what="staging")
         rig.drain_levels()
         with rig.amqp() as connection:
             for level in range(28):
                 connection.channel().queue_delete(level_name(rig.delays, level))
         rig.create_levels()
-        rows = [row() for _ in range(100)]
+        rows = [row() for _ in range(120)]
         rig.insert(rows)
-        wait_until(partial(_handed_over, rig, 2), what="handing over")
+        wait_until(lambda: rig.batch_states()["committing"] == 2, what="two without a receipt")
+        overdue = row(-timedelta(minutes=1))
+        rig.insert([overdue])
+        wait_until(partial(_handed_over, rig, 2), what="the overdue row")
+        assert rig.batch_states()["committing"] == 2
+        assert {each.timeout_id for each in rig.drain("Billing")} == {overdue.id}
+        wait_until(lambda: set(rig.batch_states()) == DONE, what="handing over")
         assert "receipt_late" in rig.stop(process)
     finally:
         vhost.node.evaluate(setting.format(180_000))

@@ -36,6 +36,7 @@ MAX_WITHOUT_RECEIPT: Final = 2
 COMPLETE_TIMEOUT_S: Final = 30.0
 """How long a confirmed pass may take to come back to our consumer before it is given up."""
 _AGE_LIMIT_S: Final = 1.0
+_USUAL_S: Final = 1.0
 _LATE_S: Final = 10.0
 """A receipt that takes longer is told of, and may have no way: all is bound again."""
 _BIND_EVERY_S: Final = 30.0
@@ -59,7 +60,11 @@ class StagedHandOver:
         fault: FaultPoint,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Use *staging* until its link is gone; *guard* raises when waiting must end."""
+        """Use *staging* until its link is gone.
+
+        *guard* is called again and again while receipts are waited for; it raises when that must
+        end, and may settle receipts meanwhile.
+        """
         self._guard = guard
         self._batches = batches
         self._clock = clock
@@ -70,6 +75,7 @@ class StagedHandOver:
         self._fault = fault
         self._without_receipt: dict[Pass, float] = {}
         self._bound_s = float("-inf")
+        self._resolving: Pass | None = None
         self._row_counts: dict[Pass, int] = {}
         self._began_s: dict[Pass, float] = {}
         self._handed_over: list[tuple[Batch, int, float | None]] = []
@@ -142,7 +148,7 @@ class StagedHandOver:
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch
-        batch_pass = batch.current_pass
+        batch_pass = self._resolving = batch.current_pass
         self._row_counts[batch_pass] = len(rows)
         self._without_receipt[batch_pass] = self._clock.monotonic_s()
         ends_s = self._clock.monotonic_s() + self._receipt_deadline_s
@@ -151,6 +157,7 @@ class StagedHandOver:
         ):
             self._guard()
             self._mind_late_receipts()
+        self._resolving = None
         if self._is_committed(batch_pass):
             return self._known(batch.id)
         del self._without_receipt[batch_pass]
@@ -268,6 +275,15 @@ class StagedHandOver:
         self._note_receipts()
         return batch_pass not in self._without_receipt
 
+    @property
+    def receipts_are_late(self) -> bool:
+        """Whether a commit has waited for its receipt for longer than usual."""
+        return self._waits_s() > _USUAL_S
+
+    def _waits_s(self) -> float:
+        now_s = self._clock.monotonic_s()
+        return now_s - min(self._without_receipt.values(), default=now_s)
+
     def late_receipt(self) -> str | None:
         """Say which commit has been without its receipt for long, and until when it may be."""
         now_s = self._clock.monotonic_s()
@@ -309,7 +325,7 @@ class StagedHandOver:
         self._mind_late_receipts()
         now_s = self._clock.monotonic_s()
         for batch_pass, since_s in tuple(self._without_receipt.items()):
-            if now_s - since_s > self._receipt_deadline_s:
+            if batch_pass != self._resolving and now_s - since_s > self._receipt_deadline_s:
                 del self._without_receipt[batch_pass]
                 self._batches.advance(self._known(batch_pass.batch), Event.GIVE_UP, self._lease)
                 raise HandOverDoubtful(

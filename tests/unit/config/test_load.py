@@ -181,6 +181,10 @@ def test_all_problems_are_reported_at_once(file: Path) -> None:
         ('[store.nhibernate.columns]\nOwner = "x"', "must name columns among Id, Destination"),
         ('[store.nhibernate.columns]\nTime = " "', "must name columns, none empty"),
         (
+            '[handover]\nreceipt_deadline = "6m59s"',
+            "must be at least 7m: after a node failure the broker itself tries again",
+        ),
+        (
             '[store]\nkind = "nhibernate"\n[[endpoints]]\nname = "A"\ntable_prefix = "p"',
             "of its own: A; all are in that of store.nhibernate",
         ),

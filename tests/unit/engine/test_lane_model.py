@@ -106,12 +106,17 @@ class World:
         return *self.session(parts, fault), parts
 
     def session(
-        self, parts: LaneParts, fault: Callable[[str], None]
+        self,
+        parts: LaneParts,
+        fault: Callable[[str], None],
+        guard: Callable[[], None] = lambda: None,
+        *,
+        may_claim: bool = True,
     ) -> tuple[LaneSession, MemoryLink]:
         """Open a new link for a process that goes on living."""
         link = self.link = MemoryLink(self.broker)
 
-        def open_staged() -> StagedHandOver:
+        def open_staged(guard: Callable[[], None]) -> StagedHandOver:
             return StagedHandOver(
                 batches=self.ledger,
                 clock=self.clock,
@@ -120,9 +125,18 @@ class World:
                 lease=LEASE,
                 receipt_deadline_s=60.0,
                 fault=fault,
+                guard=guard,
             )
 
-        return LaneSession(parts, lease=LEASE, link=link, open_staged=open_staged), link
+        session = LaneSession(
+            parts,
+            lease=LEASE,
+            link=link,
+            open_staged=open_staged,
+            guard=guard,
+            may_claim=lambda: may_claim,
+        )
+        return session, link
 
     def die(self) -> None:
         """The kernel closes a dead process's sockets."""
@@ -333,6 +347,41 @@ def test_passes_shrink_while_the_way_to_the_levels_is_slow_and_grow_again() -> N
         pass
     assert max(sizes()[14:]) == 1000
     assert world.doubled() == world.lost() == []
+
+
+@pytest.mark.parametrize("may_claim", [True, False])
+@pytest.mark.parametrize("is_interrupted", [False, True], ids=["living", "taken up"])
+def test_overdue_rows_do_not_wait_for_receipts(*, is_interrupted: bool, may_claim: bool) -> None:
+    """While the broker stands still they go by another way; unless nothing may be claimed."""
+    world = World(rows=2 * BATCH if is_interrupted else 4 * BATCH)
+    world.broker.hop_s_per_row = 8.0
+    session, _, parts = world.process(Mode.STAGED)
+    overdue = timeout(9999, 20.0)
+    told: list[str] = []
+
+    def guard() -> None:
+        if world.clock.elapsed > 20:
+            if not told:
+                world.ledger.stored[overdue.id] = overdue
+            told.append(session.doing)
+
+    if is_interrupted:
+        assert session.turn(may_claim=True)
+        world.die()
+    session, _ = world.session(parts, lambda _name: None, guard, may_claim=may_claim)
+    if is_interrupted:
+        session.recover()
+    else:
+        for _ in range(3):
+            assert session.turn(may_claim=True)
+    sent_at = world.broker.earliest.get(overdue.id)
+    if may_claim:
+        assert sent_at is not None
+        assert sent_at - overdue.due_at < timedelta(seconds=3)
+        assert world.broker.delivered[overdue.id] == 1
+    else:
+        assert sent_at is None
+    assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told[-1]
 
 
 def test_rows_for_a_lost_destination_do_not_stop_the_others() -> None:

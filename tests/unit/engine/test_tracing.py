@@ -46,7 +46,7 @@ def passages(mode: Mode, *destinations: str, unroutable: str = "") -> list[Passa
     if mode is Mode.DIRECT:
         heard = replace(parts, tracer=tracer)
         session = LaneSession(
-            heard, lease=LEASE, link=link, open_staged=lambda: pytest.fail("staged")
+            heard, lease=LEASE, link=link, open_staged=lambda _guard: pytest.fail("staged")
         )
     else:
         session, _ = world.session(replace(parts, tracer=tracer), lambda _name: None)
