@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -110,3 +111,38 @@ def test_a_daemon_goes_on_when_its_standby_had_everything(pair: Pair, failing: R
     failing.migrate()
     found = failing.account([*before, *after], "Billing")
     assert (found.lost, found.duplicated) == ((), ())
+
+
+SHORT = (58, 90)
+LONG = [n for n in range(10, 140, 8) if n not in SHORT]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [*SHORT, *(pytest.param(n, marks=pytest.mark.slow) for n in LONG)],
+)
+def test_a_wire_that_is_cut_at_any_statement_doubles_nothing(
+    database: str, vhost: Any, new_rig: NewRig, answers: int
+) -> None:
+    """The server has done what was asked, and the answer is lost: lost 0, doubled 0."""
+    parts = urlsplit(database)
+    with Proxy("127.0.0.1", int(parts.port or 0)) as proxy:
+        rig = new_rig(
+            database_url=database,
+            broker_url=vhost.amqp_url,
+            management_url=vhost.node.management_url,
+        )
+        rig.settings["MIGRATOR_HANDOVER__BATCH_SIZE"] = "50"
+        rig.prepare()
+        rows = [row() for _ in range(200)]
+        rig.insert(rows)
+        proxy.cut_before_answer(skipping=answers)
+        cut = rig.run(
+            *("run", "--endpoint", "Sales", "--once"),
+            MIGRATOR_STORE__URL=proxy.url(database),
+        )
+        assert cut.returncode in (0, ExitCode.UNREACHABLE), cut.stderr[-4000:]
+        assert proxy.cuts == 1
+        rig.migrate()
+    found = rig.account(rows, "Billing")
+    assert (found.lost, found.duplicated, found.found) == ((), (), 200)

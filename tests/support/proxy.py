@@ -58,6 +58,7 @@ class Proxy:
         self._bytes = {"to_server": 0, "to_client": 0}
         self._budget: int | None = None
         self._cut_on_answer: Literal["before", "after"] | None = None
+        self._skipping = 0
         self._asked = False
         self._cut_done = threading.Event()
         self._refusing = False
@@ -130,8 +131,12 @@ class Proxy:
             self._budget = count
             self._cut_done.clear()
 
-    def cut_before_answer(self) -> None:
-        """Cut when the server answers the client's next bytes; the client never sees the answer."""
+    def cut_before_answer(self, *, skipping: int = 0) -> None:
+        """Cut when the server answers the client's next bytes; the client never sees the answer.
+
+        With *skipping*, that many answers are passed on first, on whatever connections.
+        """
+        self._skipping = skipping
         self._on_answer("before")
 
     def cut_after_answer(self) -> None:
@@ -256,7 +261,10 @@ class Proxy:
         """Pass on what the server sent; tell whether the connection must be cut now."""
         with self._lock:
             cut = self._cut_on_answer if self._asked else None
-            if cut:
+            if cut and self._skipping:
+                self._skipping -= 1
+                self._asked, cut = False, None
+            elif cut:
                 self._cut_on_answer = None
             if cut != "before":
                 self._bytes["to_client"] += len(data)
