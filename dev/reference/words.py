@@ -52,8 +52,10 @@ EXIT_CODES: Final[Mapping[ExitCode, tuple[str, str]]] = {
         "put it right and run again; the ledger knows where it was",
     ),
     ExitCode.QUARANTINED: (
-        "done, but rows are in quarantine",
-        "`migrator quarantine list`, then [reasons](quarantine-reasons.md)",
+        "done, but rows are in quarantine, or wait in the store for a destination that cannot be "
+        "reached",
+        "`migrator quarantine list`, then [reasons](quarantine-reasons.md); `migrator status` "
+        "names the destinations",
     ),
     ExitCode.DOUBTFUL: (
         "the outcome of a batch is doubtful, or `verify` found what does not agree",
@@ -77,7 +79,8 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "Give the row a destination in the store after `migrator rollback --keep-handed-over`.",
     ),
     Reason.DESTINATION_UNKNOWN: (
-        "The broker has no queue of that name.",
+        "The broker has no queue of that name, and the row could not wait in the store: only its "
+        "headers name the queue, or it was claimed from a document store.",
         "Create the queue by starting its endpoint, or run with `--map old=new`; then retry.",
     ),
     Reason.DESTINATION_UNBOUND: (
@@ -111,7 +114,8 @@ REASONS: Final[Mapping[Reason, tuple[str, str]]] = {
         "Set that to the broker's own limit if it is higher; then retry.",
     ),
     Reason.UNROUTABLE: (
-        "The message was due, was published, and came back: nothing is bound for its destination.",
+        "The message was due, was published, and came back: nothing is bound for its destination; "
+        "and the row could not wait in the store, as above.",
         "Put the destination's binding right; then retry.",
     ),
     Reason.REFUSED: (
@@ -225,7 +229,7 @@ TABLES: Final[Mapping[str, str]] = {
     "timeout": "Every row ever claimed, with its content, until `migrator ledger purge`; what a "
     "dispatcher sent, for `dispatch.remember`.",
     "lease": "Who owns which lane, and until when.",
-    "held_destination": "Destinations a dispatcher could not reach; their rows wait in the store.",
+    "held_destination": "Destinations that could not be reached; their rows wait in the store.",
     "event": "The audit trail of what operators did.",
 }
 

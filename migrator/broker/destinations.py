@@ -96,10 +96,11 @@ class RabbitDestinations:
             answers = self._remembered.items()
             return [name for name, (_, refusal) in answers if refusal is None]
 
-    def forget(self) -> None:
-        """Ask again from now on; after an operator has changed something."""
+    def forget(self, names: Collection[QueueName]) -> None:
+        """Ask again for *names* at the next call."""
         with self._lock:
-            self._remembered.clear()
+            for name in names:
+                self._remembered.pop(name, None)
 
     def _ask(self, names: list[QueueName]) -> None:
         with admin_session(self._settings, purpose="bind destinations") as admin:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
+from migrator.domain.conversion import destination_of
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.satellites import timeouts_queue
 from migrator.domain.timeouts import QueueName
@@ -148,6 +149,8 @@ def check_context(
             satellites=satellites(given, names),
             sends_near_due=given.handover.near_due is NearDue.DISPATCH,
             due_times=app.due_times,
+            vhost=_vhost(app),
+            held=_held(app),
         ),
     )
 
@@ -175,6 +178,21 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
         for endpoint in given.endpoints
         if endpoint.mode is not EndpointMode.MIGRATE and (not names or endpoint.name in names)
     ]
+
+
+def _vhost(app: App) -> str:
+    try:
+        return app.connection.address.vhost
+    except ConfigError:  # whoever asks the broker is told so
+        return ""
+
+
+def _held(app: App) -> Collection[QueueName]:
+    try:
+        columns = [each.destination for each in app.books.held()]
+    except MigratorError:  # no ledger, nothing held
+        return ()
+    return {destination_of(column, {}, app.rules.destination_map) for column in columns}
 
 
 def _own_queues(app: App) -> Sequence[str]:

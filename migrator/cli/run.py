@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Final
 
@@ -13,7 +14,7 @@ import typer
 
 from migrator.cli import preview as preview_verb
 from migrator.cli.opening import check_context, named_endpoints, opened, surveyed
-from migrator.cli.output import console, write_json, write_text
+from migrator.cli.output import console, write_json, write_table, write_text
 from migrator.cli.session import (
     AllEndpoints,
     Cutoff,
@@ -35,7 +36,7 @@ from migrator.daemon.launch import run as launch
 from migrator.daemon.occasions import Fire, hooked, tell_exit
 from migrator.daemon.recheck import Checks
 from migrator.domain.findings import Level
-from migrator.domain.report import Progress
+from migrator.domain.report import HeldRows, Progress
 from migrator.engine.checks import find_ways, recheck, refuse, run_checks
 from migrator.engine.known_hand_overs import KnownHandOvers
 from migrator.engine.preview import chosen_endpoints
@@ -61,7 +62,8 @@ The mode of an endpoint is set in [[endpoints]]:
 
 \b
 Exit codes: 0 done; 3 a check refused; 4 store or broker unreachable;
-  5 done, but rows are in quarantine; 6 the outcome of a batch is doubtful."""
+  5 done, but rows are in quarantine, or wait in the store for a destination that
+  cannot be reached; 6 the outcome of a batch is doubtful."""
 
 PREFLIGHT_ROWS: Final = 20_000
 """Rows looked at before starting: a restart must not wait for a survey of millions."""
@@ -120,15 +122,22 @@ def run(
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
         with hooked(app.settings.hooks) as hooks:
-            code = _migrate(app, chosen(), once=once, load=load, fire=hooks.fire)
+            held: list[HeldRows] = []
+            code = _migrate(app, chosen(), once=once, load=load, fire=hooks.fire, held=held.extend)
             if once:
-                _summarise(app, code, session)
+                _summarise(app, code, held, session)
             tell_exit(hooks.fire, code)
     raise typer.Exit(code)
 
 
 def _migrate(
-    app: App, names: Sequence[str], *, once: bool, load: Callable[[], Loaded], fire: Fire
+    app: App,
+    names: Sequence[str],
+    *,
+    once: bool,
+    load: Callable[[], Loaded],
+    fire: Fire,
+    held: Callable[[Sequence[HeldRows]], None],
 ) -> ExitCode:
     endpoints = chosen_endpoints(app.store, names)
     app.ledger_facts.verify()
@@ -144,6 +153,7 @@ def _migrate(
             load=lambda: load().settings,
             fire=fire,
             checks=_checks(app, names),
+            held=held,
         )
 
 
@@ -224,7 +234,7 @@ def progress_line(progress: Progress) -> str:
     return f"{', '.join(counts)}; {doing or 'idle'}"
 
 
-def _summarise(app: App, code: ExitCode, session: Session) -> None:
+def _summarise(app: App, code: ExitCode, held: Sequence[HeldRows], session: Session) -> None:
     try:
         progress = app.books.progress()
     except MigratorError:  # the exit code says what is wrong; the ledger can be read later
@@ -232,6 +242,9 @@ def _summarise(app: App, code: ExitCode, session: Session) -> None:
     if session.wants_json:
         endpoints = endpoint_documents(progress.endpoints)
         document = {"exit_code": int(code), "outcome": code.name.lower(), "endpoints": endpoints}
-        write_json("run", document)
+        write_json("run", document | {"held": [asdict(each) for each in held]})
     else:
         write_endpoints(progress.endpoints)
+        if held:
+            columns = ("held destination", "endpoint", "reason", "rows in the store")
+            write_table(columns, [(h.destination, h.endpoint, h.reason, str(h.rows)) for h in held])

@@ -17,6 +17,7 @@ from migrator.cli.output import say, write_json
 from migrator.cli.session import Json, session_of
 from migrator.config.quantities import parse_duration
 from migrator.domain.conversion import Reason
+from migrator.domain.headers import ROUTE_EXPIRED_TO
 from migrator.errors import ConfigError
 from migrator.stores.seeding import Invention, SeedRow, invent
 
@@ -99,7 +100,9 @@ def _without_destination(row: SeedRow) -> SeedRow:
 _WAYS: Final[Mapping[Reason, Callable[[SeedRow], SeedRow]]] = {
     Reason.UNREADABLE_HEADERS: lambda row: replace(row, headers_text='{"NServiceBus.MessageId": 1'),
     Reason.NO_DESTINATION: _without_destination,
-    Reason.DESTINATION_UNKNOWN: lambda row: replace(row, destination="Nobody.Home"),
+    Reason.DESTINATION_UNKNOWN: lambda row: replace(  # with it in the column, the row would wait
+        row, destination=None, headers_text=_headers_with(row, ROUTE_EXPIRED_TO, "Nobody.Home")
+    ),
     Reason.PROPERTY_TOO_LONG: lambda row: replace(
         row, headers_text=_headers_with(row, "NServiceBus.MessageId", "m" * 300)
     ),

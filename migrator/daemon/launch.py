@@ -30,6 +30,7 @@ from migrator.daemon.lookout import Lookout
 from migrator.daemon.notify import ServiceManager
 from migrator.daemon.occasions import Fire, Occasions, WatchedReads
 from migrator.daemon.openers import DispatcherOpener, LaneOpener, Runs
+from migrator.daemon.outstanding import Outstanding
 from migrator.daemon.owner import current_owner, is_surely_dead
 from migrator.daemon.panel import DaemonPanel, PanelParts
 from migrator.daemon.pauses import Pauses
@@ -46,6 +47,7 @@ from migrator.daemon.throttles.build import Watched, build_throttles
 from migrator.daemon.throttles.clock import believe_as_told
 from migrator.daemon.trail import Trail
 from migrator.daemon.worker import Stop
+from migrator.domain.report import HeldRows
 from migrator.domain.states import Mode
 from migrator.errors import ExitCode, MigratorError
 from migrator.ports import Batch, StoreEndpoint, Tracer
@@ -69,12 +71,14 @@ def run(
     load: Callable[[], Settings] | None = None,
     fire: Fire = lambda _event, _text, _facts: None,
     checks: Checks | None = None,
+    held: Callable[[Sequence[HeldRows]], None] = lambda _rows: None,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
 
     *watch* is called a few times a second, by the main thread; *describe* says in a line how far
     everything is, and may take its time; *load* reads the settings anew when a signal asks for it;
-    *fire* tells hooks; *checks* are made again at intervals.
+    *fire* tells hooks; *checks* are made again at intervals; *held* is told at the end of *once*
+    what waits in the store.
     Preflight is the caller's business. Whatever happens here, the ledger has the truth, and
     calling this again goes on.
 
@@ -86,7 +90,7 @@ def run(
     with ExitStack() as ends:
         tracer = ends.enter_context(tracing(app.settings.telemetry))
         runs = [(endpoint, app.runs.begin(endpoint, app.run_options)) for endpoint in endpoints]
-        daemon = _Daemon(app, runs, ends, once=once, fire=fire, tracer=tracer)
+        daemon = _Daemon(app, runs, ends, once=once, fire=fire, held=held, tracer=tracer)
         try:
             daemon.prepare()
         except MigratorError:
@@ -100,7 +104,15 @@ class _Daemon:
     """The parts of one process, put together; what they need is ended by the stack."""
 
     def __init__(
-        self, app: App, runs: Runs, ends: ExitStack, *, once: bool, fire: Fire, tracer: Tracer
+        self,
+        app: App,
+        runs: Runs,
+        ends: ExitStack,
+        *,
+        once: bool,
+        fire: Fire,
+        held: Callable[[Sequence[HeldRows]], None],
+        tracer: Tracer,
     ) -> None:
         self._app = app
         self._tracer = tracer
@@ -109,6 +121,8 @@ class _Daemon:
         self._once = once
         self._wiring = DispatcherWiring(app)
         self._moved = self._wiring.moved([endpoint for endpoint, _ in runs])
+        self._holding = app.new_holding()
+        self._outstanding = Outstanding(app, self._holding, self._moved, tell=held)
         self._stop = Stop()
         self._owner = current_owner()
         self._keeper = LeaseKeeper(app.leases, owner=self._owner, duration=app.plan.lease)
@@ -149,6 +163,7 @@ class _Daemon:
         ends.enter_context(serve(self._panel(), _web_plan(self._app), self._instruments))
         ends.callback(self._throttles.end)
         self._throttles.begin()
+        self._holding.begin(self._moved)
 
     def work(
         self,
@@ -170,7 +185,7 @@ class _Daemon:
         )
         service = Service(
             runs=app.runs,
-            outstanding=app.books,
+            outstanding=self._outstanding,
             keeper=self._keeper,
             stop=self._stop,
             once=self._once,
@@ -181,6 +196,7 @@ class _Daemon:
             self._crew,
             self._supervision,
             self._lookout,
+            self._holding,
             describe=describe,
             ends=self._ends,
             once=self._once,
@@ -314,6 +330,7 @@ class _Daemon:
             pools=ends,
             stop=self._stop,
             gate=self._gate,
+            holding=self._holding,
             knobs=self._knobs,
             settled=self._count,
             tracer=self._tracer,

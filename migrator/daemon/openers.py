@@ -18,6 +18,7 @@ from migrator.domain.timeouts import EndpointName, RunId
 from migrator.engine.dispatcher.parts import DispatcherParts
 from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.handover.holding import Holding
 from migrator.engine.lane import LaneParts, LaneSession, Settled
 from migrator.ports import Link, SatelliteLink, StoreEndpoint, T, Tracer
 from migrator.wiring import App
@@ -65,12 +66,13 @@ class LaneOpener:
         pools: ExitStack,
         stop: Stop,
         gate: Gate,
+        holding: Holding,
         knobs: Knobs,
         settled: Settled,
         tracer: Tracer,
         due_times: DueTimeGuard,
     ) -> None:
-        """Hand over rows of the endpoints in *runs*, as *gate* and *knobs* have it."""
+        """Hand over rows of the endpoints in *runs*, as *gate*, *holding* and *knobs* have it."""
         self._app = app
         self._stop = stop
         self._gate = gate
@@ -82,10 +84,12 @@ class LaneOpener:
                 runs,
                 selection=knobs.selection,
                 is_held=due_times.holds,
+                holding=holding,
             ),
-            preparer=app.new_preparer(),
+            preparer=app.new_preparer(holding),
             direct=DirectHandOver(
                 batches=app.batches,
+                holding=holding,
                 clock=app.clock,
                 version=app.plan.delays,
                 fault=app.fault,

@@ -16,9 +16,12 @@ from migrator.daemon.lookout import LOOK_EVERY, SURVEY_EVERY, Lookout
 from migrator.daemon.purge import Purge, PurgeParts
 from migrator.daemon.supervision import Supervision
 from migrator.domain.canary import Flight, probe_delay_s
+from migrator.engine.handover.holding import Holding
 from migrator.wiring import App
 
 _STATUS_EVERY: Final = timedelta(seconds=10)
+_LOOK_AT_HELD_EVERY: Final = timedelta(seconds=3)
+"""Asks the broker only about those whose time has come."""
 _PURGE_GRACE: Final = timedelta(days=1)
 """A machine that slept at the time of the purge makes up for it."""
 _CANARY_PATIENCE_S: Final = 10.0
@@ -30,13 +33,14 @@ def schedule(
     crew: Crew,
     supervision: Supervision,
     lookout: Lookout,
+    holding: Holding,
     *,
     describe: Callable[[], str],
     ends: ExitStack,
     once: bool,
 ) -> Sequence[Job]:
     """Return the jobs; the threads some of them need are started, and ended by *ends*."""
-    jobs = [_sweep(app, crew), *_looking(lookout, ends)]
+    jobs = [_sweep(app, crew), *_looking(lookout, ends), _held(holding, crew, ends)]
     jobs += _status(supervision, describe, ends)
     if not once:
         jobs += [*_canary(app, ends), *_purge(app, ends)]
@@ -51,6 +55,17 @@ def _sweep(app: App, crew: Crew) -> Job:
         return True
 
     return Job(name="sweep", every=app.plan.sweep_every, do=sweep)
+
+
+def _held(holding: Holding, crew: Crew, ends: ExitStack) -> Job:
+    """Return the job that looks at destinations that could not be reached."""
+
+    def look() -> None:
+        if holding.look():
+            crew.wake()
+
+    errand = _started(Errand("held-destinations", look), ends)
+    return Job(name=errand.name, every=_LOOK_AT_HELD_EVERY, do=_asking(errand))
 
 
 def _looking(lookout: Lookout, ends: ExitStack) -> Iterator[Job]:

@@ -39,6 +39,10 @@ class Outstanding(Protocol):
         """Return how many batches of *endpoints* are doubtful."""
         ...
 
+    def held(self) -> int:
+        """Return how many rows wait in the store for destinations that cannot be reached."""
+        ...
+
 
 class Service:
     """One process at work on some endpoints."""
@@ -122,7 +126,9 @@ class Service:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():
             return ExitCode.INTERRUPTED
-        return ExitCode.QUARANTINED if self._outstanding.quarantined(endpoints) else ExitCode.DONE
+        held = self._outstanding.held() if self._once else 0
+        is_all = not held and not self._outstanding.quarantined(endpoints)
+        return ExitCode.DONE if is_all else ExitCode.QUARANTINED
 
     def _end_runs(self, endpoints: Sequence[tuple[StoreEndpoint, RunId]], code: ExitCode) -> None:
         status = _RUN_STATUS.get(code, "failed")

@@ -34,6 +34,7 @@ from migrator.database.types import KEY_CHARS
 from migrator.ports import StoreEndpoint
 
 S = TypeVar("S", bound=Select[Any])
+V = TypeVar("V", str, int)
 
 _KNOWS_NO_LONGEST: Final = frozenset({"postgresql", "sqlite"})
 MOST_IN_LIST: Final = 1000
@@ -80,7 +81,7 @@ def flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
     return case((condition, one), else_=literal_column("0"))
 
 
-def among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+def among(column: ColumnElement[V], names: Collection[V]) -> ColumnElement[bool]:
     """Return the condition that *column* is one of *names*, however many there are.
 
     Beyond ``MOST_IN_LIST`` they are several lists, and no parameters: SQLite takes 32 766 of
@@ -100,11 +101,11 @@ def not_among(column: ColumnElement[str], names: Collection[str]) -> ColumnEleme
     return and_(*(column.not_in(_written_out(some, column)) for some in _lists(unwanted)))
 
 
-def _lists(names: Sequence[str]) -> Iterator[Sequence[str]]:
+def _lists(names: Sequence[V]) -> Iterator[Sequence[V]]:
     return (names[start : start + MOST_IN_LIST] for start in range(0, len(names), MOST_IN_LIST))
 
 
-def _written_out(names: Sequence[str], column: ColumnElement[str]) -> BindParameter[Any]:
+def _written_out(names: Sequence[V], column: ColumnElement[V]) -> BindParameter[Any]:
     return bindparam(
         None, names, type_=column.type, unique=True, expanding=True, literal_execute=True
     )

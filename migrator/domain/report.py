@@ -93,7 +93,7 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingDestination:
-    """A destination that a dispatcher could not reach; its rows wait in the store."""
+    """A destination that could not be reached; its rows wait in the store."""
 
     endpoint: EndpointName
     source: str
@@ -106,6 +106,19 @@ class WaitingDestination:
     """How often it was tried in vain."""
     since: datetime
     next_try_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRows:
+    """How many rows wait in the store for one destination that cannot be reached."""
+
+    endpoint: EndpointName
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A ``conversion.Reason`` code."""
+    detail: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -103,17 +103,20 @@ class Claimer:
         max_bytes: int,
         look: Look | None = None,
         is_held: Callable[[EndpointName], bool] = lambda _endpoint: False,
+        not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: (),
         fault: FaultPoint = lambda _name: None,
     ) -> None:
         """Go round *endpoints*, each with the run its batches belong to.
 
         *selection* is asked before every claim, and so is *is_held*: of an endpoint for which it
-        says yes, nothing is claimed. *look* is shared with other lanes.
+        says yes, nothing is claimed. Rows whose Destination column *not_for* returns stay. *look*
+        is shared with other lanes.
         """
         self._claims = claims
         self._clock = clock
         self._selection = selection
         self._is_held = is_held
+        self._not_for = not_for
         self._mode = mode
         self._max_bytes = max_bytes
         self._fault = fault
@@ -213,4 +216,5 @@ class Claimer:
             max_rows=max_rows,
             max_bytes=self._max_bytes,
             cursor=cursor,
+            not_for=self._not_for(progress.endpoint),
         )

@@ -275,8 +275,9 @@ class LaneSession:
             "taking up a batch left open",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
+        answered = self._parts.direct.answered(batch)
         prepared = self._parts.preparing.start(
-            lambda: self._parts.preparer.prepare(batch, self._lease)
+            lambda: self._parts.preparer.prepare(batch, self._lease, answered=answered)
         )
         self._hand_over(self._ahead.result_of(prepared))
 

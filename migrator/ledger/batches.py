@@ -6,6 +6,7 @@ when the call returns; no row matched means that somebody else owns the batch no
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Engine, Row, select, update
 
 from migrator.database.engine import reading, writing, writing_once
 from migrator.database.failures import retrying, translating
-from migrator.database.portable import for_update
+from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
 from migrator.domain.conversion import Quarantine
 from migrator.domain.states import (
@@ -153,23 +154,16 @@ class SqlBatches:
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
         """Mark rows as quarantined; see ``ports.Batches``."""
         row = self._tables.timeout
+        alike = defaultdict[tuple[str, str], list[int]](list)  # one statement for each reason
+        for finding in findings:
+            alike[finding.reason, finding.detail].append(finding.row_index)
         may_change = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
         with self._writing(f"quarantining rows of batch {batch.id}") as connection:
             self._hold_batch(connection, batch, lease)
-            for finding in findings:
-                connection.execute(
-                    update(row)
-                    .where(
-                        row.c.batch_id == batch.id,
-                        row.c.row_index == finding.row_index,
-                        may_change,
-                    )
-                    .values(
-                        state=RowState.QUARANTINED,
-                        reason=finding.reason,
-                        reason_detail=finding.detail,
-                    )
-                )
+            for (reason, detail), indexes in alike.items():
+                which = (row.c.batch_id == batch.id, among(row.c.row_index, indexes), may_change)
+                values = {"state": RowState.QUARANTINED, "reason": reason, "reason_detail": detail}
+                connection.execute(update(row).where(*which).values(values))
 
     def _hold_batch(self, connection: Connection, batch: Batch, lease: Lease) -> None:
         table = self._tables.batch

@@ -75,6 +75,11 @@ class SqlBooks:
         with self._reading("counting doubtful batches") as connection:
             return connection.execute(query).scalar_one()
 
+    def held(self) -> Sequence[WaitingDestination]:
+        """Return the destinations whose rows wait in the store."""
+        with self._reading("reading what is held") as connection:
+            return self._held(connection)
+
     def open_batches(self) -> Sequence[Batch]:
         """Return every batch that is claimed and not settled, of all lanes, oldest first.
 

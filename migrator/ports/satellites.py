@@ -209,7 +209,7 @@ class HeldDestination:
     next_try_at: datetime
 
 
-class DispatchClaims(Claims, Protocol):
+class GivesBack(Protocol):
     """Claims of which single rows can be undone."""
 
     def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
@@ -223,12 +223,12 @@ class DispatchClaims(Claims, Protocol):
         ...
 
 
-class Dispatching(Protocol):
-    """What the ledger keeps for a dispatcher."""
+class DispatchClaims(Claims, GivesBack, Protocol):
+    """Claims as a dispatcher needs them."""
 
-    def lane(self, endpoint: StoreEndpoint) -> Lane:
-        """Return the lane of the endpoint's dispatcher, made at the first call; never shared."""
-        ...
+
+class HeldBooks(Protocol):
+    """What the ledger keeps of destinations that cannot be reached."""
 
     def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
         """Return the destinations whose rows wait."""
@@ -240,6 +240,14 @@ class Dispatching(Protocol):
 
     def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
         """Record that destinations are reached again; repeating is harmless."""
+        ...
+
+
+class Dispatching(HeldBooks, Protocol):
+    """What the ledger keeps for a dispatcher."""
+
+    def lane(self, endpoint: StoreEndpoint) -> Lane:
+        """Return the lane of the endpoint's dispatcher, made at the first call; never shared."""
         ...
 
     def fold(self, lease: Lease, *, older_than: timedelta) -> int:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
-from migrator.database.portable import first_for_update, flag
+from migrator.database.portable import among, first_for_update, flag
 from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
 from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
@@ -170,7 +170,8 @@ class SqlClaims:
         if batch.state not in _UNDONE_SINGLY:
             raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
         legacy, row = self._legacy.legacy_table(batch.source), self._ledger.timeout
-        which = and_(row.c.batch_id == batch.id, row.c.row_index.in_(rows), row.c.state.is_(None))
+        these = among(row.c.row_index, rows)
+        which = and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
         doing = f"giving back rows of batch {batch.id} to {batch.source}"
         with self._transaction(doing) as connection:
             hold_lease(connection, self._ledger, lease)

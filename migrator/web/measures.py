@@ -131,7 +131,7 @@ GROUPS: Final[Mapping[str, Sequence[Measure]]] = {
         Measure(
             "migrator_waiting_destinations",
             ("endpoint",),
-            "Destinations a dispatcher cannot reach; their rows wait.",
+            "Destinations that cannot be reached; their rows wait in the store.",
         ),
         Measure(
             "migrator_lease_alive",

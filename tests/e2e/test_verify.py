@@ -26,7 +26,7 @@ from migrator.domain.routing import DelaysVersion, address, level_name, parse_ro
 from migrator.domain.timeouts import QueueName
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
-from tests.e2e.rows import Row, row
+from tests.e2e.rows import Row, nameless, row
 from tests.unit.broker.material import connection
 
 SECRET = "nobody-may-read-this"  # in every body and every header
@@ -278,7 +278,7 @@ def test_an_interrupted_evidence_goes_on(rig: Rig, tmp_path: Path) -> None:
 def test_what_was_lost_after_a_kill_is_found(rig: Rig, tmp_path: Path) -> None:
     """A row that was in quarantine then, and is handed over and lost since."""
     rig.prepare("Billing")
-    aside = row(timedelta(days=1), destination="Nowhere")
+    aside = nameless("Nowhere", timedelta(days=1))
     rig.insert([aside])
     ours(rig, 150)
     rig.migrate("--cutoff", "0s")

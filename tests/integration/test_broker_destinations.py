@@ -220,7 +220,7 @@ def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:
     with plain_channel(url) as channel:
         channel.queue_delete("Billing")
     assert _reasons(destinations, "Billing") == {}
-    destinations.forget()
+    destinations.forget([QueueName("Billing")])
     assert _reasons(destinations, "Billing") == {"Billing": UNKNOWN}
     assert _reasons(destinations) == {}
 

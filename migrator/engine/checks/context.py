@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
+from migrator.domain.timeouts import QueueName
 from migrator.engine.due_times import DueTimeRules
 from migrator.ports import BrokerFacts, Clock, LedgerFacts, Store
 
@@ -55,6 +56,9 @@ class Choices:
     sends_near_due: bool
     """Our dispatcher sends the rows that are too near to be moved."""
     due_times: DueTimeRules = field(default_factory=DueTimeRules)
+    vhost: str = "/"
+    held: Collection[QueueName] = ()
+    """Destinations that an earlier run could not reach, and whose rows it left in the store."""
 
     def mode_of(self, endpoint: str) -> str:
         """Return what is done for *endpoint*."""

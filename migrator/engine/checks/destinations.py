@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
-from migrator.domain.conversion import Reason
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
@@ -18,6 +17,7 @@ from migrator.domain.timeouts import QueueName
 from migrator.ports import BrokerFacts, NotChecked
 
 NAME: Final = "destinations"
+_NAMED: Final = 5
 
 
 def check(
@@ -27,11 +27,14 @@ def check(
     version: DelaysVersion,
     may_bind: bool,
     dispatched: Sequence[EndpointPreview] | None = (),
+    vhost: str = "/",
+    held: Container[str] = (),
 ) -> Iterator[Finding]:
     """Look at each destination's queue and, for rows that enter the delays, at its binding.
 
-    Nothing is refused: such rows go to quarantine, and back from there once it is put right;
-    rows of *dispatched* endpoints, which are sent when due, wait until they can be sent.
+    Rows for what cannot be reached wait in the store. Refused is an endpoint none of whose
+    destinations exists, but for those *held*, which a run has seen missing beside others: that is
+    the wrong *vhost*. Rows of *dispatched* endpoints, which are sent when due, wait as well.
     """
     if previews is None or dispatched is None:
         yield _finding(Level.NOT_CHECKED, "destinations", "the rows were not looked at")
@@ -39,17 +42,27 @@ def check(
     delayed, sent = destination_rows(previews), destination_rows(dispatched)
     probes = broker.queues(sorted({*delayed, *sent}))
     unknown = {name for name, probe in probes.items() if probe is None}
-    if probes and len(unknown) == len(probes):
-        yield _finding(
-            Level.WARNING,
-            "destinations",
-            f"none of the {len(probes)} destinations has a queue on this broker",
-            "is this the right broker and virtual host?",
-        )
+    for level, some in ((Level.REFUSED, previews), (Level.WARNING, dispatched)):
+        for each in some:
+            if each.destinations and all(n in unknown and n not in held for n in each.destinations):
+                yield _elsewhere(level, each, vhost)
     if delayed:
         yield from _delayed(broker.bound_names(version), delayed, unknown, may_bind=may_bind)
     for name, count in sorted(sent.items()):
         yield _sent(name, count, is_known=name not in unknown)
+
+
+def _elsewhere(level: Level, preview: EndpointPreview, vhost: str) -> Finding:
+    names = sorted(preview.destinations)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return _finding(
+        level,
+        preview.endpoint,
+        f"virtual host {vhost!r} has a queue for none of its {len(names)} destinations: "
+        f"{', '.join(names[:_NAMED])}{more}",
+        "is broker.url that of the receivers, with their virtual host? else create the queues by "
+        "starting the receivers, or rename them with --map old=new",
+    )
 
 
 def _delayed(
@@ -88,7 +101,7 @@ def _unknown(name: QueueName, count: int) -> Finding:
     return _finding(
         Level.WARNING,
         name,
-        f"it has no queue: {count} rows would be quarantined ({Reason.DESTINATION_UNKNOWN})",
+        f"it has no queue: {count} rows stay in the store until it has",
         f"create it, or rename it with --map {name}=…",
     )
 
@@ -101,7 +114,7 @@ def _binding(name: QueueName, count: int, *, is_bound: bool, may_bind: bool) -> 
     return _finding(
         Level.WARNING,
         name,
-        f"it is not bound: {count} rows would be quarantined ({Reason.DESTINATION_UNBOUND})",
+        f"it is not bound to the delays: {count} rows stay in the store until it is",
         "start that endpoint once, or set broker.all_endpoints_support_delayed_delivery = false",
     )
 

@@ -71,6 +71,8 @@ CHECKS: Final[Mapping[str, Check]] = {
         version=c.choices.version,
         may_bind=c.choices.may_bind,
         dispatched=c.previews_of(DISPATCH),
+        vhost=c.choices.vhost,
+        held=c.choices.held,
     ),
     due_times.NAME: lambda c: due_times.check(
         c.store, chosen_endpoints(c.store, c.endpoint_names), c.clock, c.choices.due_times

@@ -25,9 +25,9 @@ from migrator.domain.timeouts import (
     StoredTimeout,
     TimeoutId,
 )
-from migrator.engine.dispatcher.held import HeldDestinations, is_over
 from migrator.engine.dispatcher.outbox import StoredRow
 from migrator.engine.due_times import DueTimeReading
+from migrator.engine.held import HeldDestinations, is_over
 from migrator.errors import PreflightRefused
 from migrator.ports import (
     Batch,

@@ -8,16 +8,17 @@ living process only rows without an answer are published again. Source: design s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
-from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.conversion import Reason
 from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Event
+from migrator.engine.handover.holding import Holding, Lost
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
 from migrator.errors import TargetUnavailable
-from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Link, Settled
+from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Link, Settled, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -35,16 +36,23 @@ class DirectHandOver:
         self,
         *,
         batches: Batches,
+        holding: Holding,
         clock: Clock,
         version: DelaysVersion,
         fault: FaultPoint,
     ) -> None:
         """Publish into the levels of *version*."""
         self._batches = batches
+        self._holding = holding
         self._clock = clock
         self._version = version
         self._fault = fault
         self._answered: dict[Pass, tuple[Settled, _Refusals]] = {}
+
+    def answered(self, batch: Batch) -> Collection[int]:
+        """Return the rows of *batch* that the broker has answered to this process, if any."""
+        settled, _ = self._answered.get(batch.current_pass, (Settled(), None))
+        return settled.confirmed | settled.returned
 
     def hand_over(
         self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
@@ -87,17 +95,20 @@ class DirectHandOver:
         self, prepared: Prepared, batch: Batch, settled: Settled, lease: Lease
     ) -> tuple[Batch, frozenset[int]]:
         unroutable = [
-            Quarantine(
+            Lost(
                 row_index=message.row_index,
                 timeout_id=message.timeout_id,
-                reason=Reason.UNROUTABLE,
-                detail=f"the broker returned it: nothing is bound for {message.destination!r}",
+                column=prepared.columns[message.row_index],
+                destination=message.destination,
+                why=_returned(message.destination),
             )
             for message in prepared.messages
             if message.row_index in settled.returned
         ]
         if unroutable:
-            self._batches.quarantine(batch, unroutable, lease)
+            batch = self._holding.set_aside(batch, unroutable, lease)
+            self._holding.forget([each.destination for each in unroutable])
+        self._holding.reached(batch, _arrived(prepared, settled))
         batch = self._batches.advance(batch, Event.ALL_SETTLED, lease)
         self._answered.pop(batch.current_pass, None)
         self._fault("direct.handed_over")
@@ -140,6 +151,25 @@ class _Refusals:
         if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
             raise TargetUnavailable(text)
         return pause_s
+
+
+def _returned(destination: str) -> Unreachable:
+    return Unreachable(
+        reason=Reason.UNROUTABLE,
+        detail=f"the broker returned it: nothing is bound for {destination!r}",
+    )
+
+
+def _arrived(prepared: Prepared, settled: Settled) -> Collection[str | None]:
+    """Return the Destination columns of messages that are at their destination.
+
+    Those with a delay are only in a level; nobody knows yet whether they find their way out.
+    """
+    return {
+        prepared.columns[message.row_index]
+        for message in prepared.messages
+        if message.row_index in settled.confirmed and message.due_at <= prepared.prepared_at
+    }
 
 
 def _is_answered(row_index: int, settled: Settled) -> bool:

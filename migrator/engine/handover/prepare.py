@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from migrator.domain.conversion import Quarantine, Rules, convert
 from migrator.domain.delays import delay_s
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import EndpointName, NativeMessage, QueueName
+from migrator.engine.handover.holding import Holding, Lost
 from migrator.ports import Batch, Batches, Clock, Destinations, Lease, Outgoing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A batch whose bad rows are already in quarantine."""
+    """A batch without its bad rows, and without those that wait in the store."""
 
     batch: Batch
     messages: tuple[NativeMessage, ...]
-    """By row index; empty when every row is in quarantine."""
-    quarantined: tuple[Quarantine, ...]
+    """By row index; may be empty."""
+    columns: Mapping[int, str | None]
+    """The Destination column of each row, by row index."""
+    prepared_at: datetime
+    """What was due by then goes without a delay."""
 
     @property
     def rows(self) -> frozenset[int]:
@@ -35,6 +40,7 @@ class Preparer:
         *,
         batches: Batches,
         destinations: Destinations,
+        holding: Holding,
         clock: Clock,
         rules: Rules,
         own_queue_of: Callable[[EndpointName], QueueName],
@@ -44,6 +50,7 @@ class Preparer:
         *own_queue_of* returns an endpoint's input queue.
         """
         self._batches = batches
+        self._holding = holding
         self._destinations = destinations
         self._clock = clock
         self._rules = rules
@@ -57,41 +64,46 @@ class Preparer:
         """Convert for a broker that takes no larger body than this."""
         self._rules = replace(self._rules, body_max_bytes=body_max_bytes)
 
-    def prepare(self, batch: Batch, lease: Lease) -> Prepared:
+    def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
         """Return the messages of *batch*; rows that cannot become one are put into quarantine.
 
+        Rows whose destination cannot be reached go back into the store; those *answered* do not:
+        the broker has them, or has said what becomes of them.
+
         Raises:
-            TargetUnavailable: Destinations could not be checked; nothing was changed.
-            LeaseLost, StoreUnavailable: As the ledger says.
+            TargetError: Destinations could not be checked; nothing was changed.
+            LeaseLost, StoreUnavailable: As ledger and store say.
         """
-        now = self._clock.now()
+        now, rows = self._clock.now(), self._batches.rows(batch)
+        columns = {row.row_index: row.destination for row in rows}
         rules = replace(self._rules, own_queue=self._own_queue_of(batch.endpoint))
-        converted = [convert(row, rules=rules, now=now) for row in self._batches.rows(batch)]
+        converted = [convert(row, rules=rules, now=now) for row in rows]
         unfit = [found for found in converted if isinstance(found, Quarantine)]
         messages = [found for found in converted if isinstance(found, NativeMessage)]
-        reachable, lost = self._split(messages)
-        findings = (*unfit, *lost)
-        if findings:
-            self._batches.quarantine(batch, findings, lease)
-        return Prepared(batch=batch, messages=reachable, quarantined=findings)
-
-    def _split(
-        self, messages: Sequence[NativeMessage]
-    ) -> tuple[tuple[NativeMessage, ...], tuple[Quarantine, ...]]:
-        """Part messages that would arrive from those for destinations nobody is bound to."""
-        unreachable = self._destinations.unreachable({m.destination for m in messages})
-        reachable = tuple(m for m in messages if m.destination not in unreachable)
-        lost = tuple(
-            Quarantine(
-                row_index=m.row_index,
-                timeout_id=m.timeout_id,
-                reason=unreachable[m.destination].reason,
-                detail=unreachable[m.destination].detail,
+        unsent = [message for message in messages if message.row_index not in answered]
+        unreachable = self._destinations.unreachable({each.destination for each in unsent})
+        lost = [
+            Lost(
+                row_index=each.row_index,
+                timeout_id=each.timeout_id,
+                column=columns[each.row_index],
+                destination=each.destination,
+                why=unreachable[each.destination],
             )
-            for m in messages
-            if m.destination in unreachable
+            for each in unsent
+            if each.destination in unreachable
+        ]
+        if unfit:
+            self._batches.quarantine(batch, unfit, lease)
+        if lost:
+            batch = self._holding.set_aside(batch, lost, lease)
+        gone = {each.row_index for each in lost}
+        return Prepared(
+            batch=batch,
+            messages=tuple(each for each in messages if each.row_index not in gone),
+            columns=columns,
+            prepared_at=now,
         )
-        return reachable, lost
 
 
 def outgoing(

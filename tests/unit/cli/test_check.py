@@ -23,6 +23,7 @@ def test_a_sound_migration_may_begin(program: Program) -> None:
 def test_findings_are_json_on_demand(program: Program) -> None:
     """With the verdict."""
     program.seeded()
+    program.broker.probes = {"Sales": PROBE}
     document = program("check", "--json").document
     assert document["schema"] == "migrator/check/1"
     assert document["verdict"] == "warning"

@@ -13,8 +13,10 @@ from migrator.config import Settings
 from migrator.daemon.occasions import Fire
 from migrator.daemon.recheck import Checks
 from migrator.domain.hooks import HookEvent
+from migrator.domain.report import HeldRows
+from migrator.domain.timeouts import EndpointName
 from migrator.errors import AccessRefused, ExitCode, LedgerError
-from migrator.ports import DelayEntities, StoreEndpoint
+from migrator.ports import DelayEntities, QueueProbe, StoreEndpoint
 from migrator.wiring import App
 from tests.unit.cli.conftest import Program
 
@@ -28,6 +30,7 @@ class Launched:
         self.wants_status = False
         self.status = ""
         self.checked: list[str] = []
+        self.held: list[HeldRows] = []
 
     def __call__(
         self,
@@ -40,6 +43,7 @@ class Launched:
         load: Callable[[], Settings],
         fire: Fire,
         checks: Checks,
+        held: Callable[[Sequence[HeldRows]], None],
     ) -> ExitCode:
         """Watch twice, and end as told."""
         assert load() == app.settings
@@ -49,6 +53,7 @@ class Launched:
         self.calls.append(([endpoint.name for endpoint in endpoints], once))
         watch()
         watch()
+        held(self.held)
         self.checked = [each.check for each in (*checks.refusing(), *checks.ways())]
         return self.code
 
@@ -56,6 +61,7 @@ class Launched:
 @pytest.fixture
 def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The stand-in, with a seeded store."""
+    program.broker.probes["Sales"] = QueueProbe(messages=0, consumers=1)
     made = Launched()
     monkeypatch.setattr(run, "launch", made)
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://nobody.invalid")  # nobody connects
@@ -82,6 +88,7 @@ def test_the_outcome_is_the_exit_code(program: Program, launched: Launched, code
         "exit_code": int(code),
         "outcome": code.name.lower(),
         "endpoints": [],
+        "held": [],
     }
     assert "handed over" in program("run", "--endpoint", "Sales", "--once", codes=[code]).out
 
@@ -166,6 +173,22 @@ def test_warnings_are_logged_and_do_not_stop_it(program: Program, launched: Laun
     assert found["unattended-rows"]["finding"] == "warning"
     assert found["unattended-rows"]["level"] == "warning"
     assert launched.calls
+
+
+def test_what_waits_in_the_store_is_told_at_the_end(program: Program, launched: Launched) -> None:
+    """Per destination, as a table and as JSON."""
+    waiting = HeldRows(
+        endpoint=EndpointName("Sales"),
+        destination="Gone",
+        reason="destination-unknown",
+        detail="no queue",
+        rows=7,
+    )
+    launched.code, launched.held = ExitCode.QUARANTINED, [waiting]
+    once = ("run", "--endpoint", "Sales", "--once")
+    assert "Gone" in program(*once, codes=[5]).out
+    (told,) = program(*once, "--json", codes=[5]).document["held"]
+    assert (told["destination"], told["rows"]) == ("Gone", 7)
 
 
 def test_a_dry_run_is_a_preview(program: Program, launched: Launched) -> None:

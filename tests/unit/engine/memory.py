@@ -33,6 +33,7 @@ from migrator.ports import (
     ClaimRequest,
     Cursor,
     Held,
+    HeldDestination,
     Lease,
     Outgoing,
     Pending,
@@ -72,6 +73,7 @@ class MemoryLedger:
         self.batches: dict[BatchId, Batch] = {}
         self.batch_rows: dict[BatchId, list[StoredTimeout]] = {}
         self.quarantined: dict[BatchId, set[int]] = {}
+        self.waiting: dict[str, HeldDestination] = {}
         self.token = LEASE.token
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
@@ -81,7 +83,12 @@ class MemoryLedger:
         self._fence(request.lease)
         floor = request.due_after or datetime.min.replace(tzinfo=UTC)
         rows = sorted(
-            (r for r in self.stored.values() if floor < r.due_at <= request.due_until),
+            (
+                row
+                for row in self.stored.values()
+                if floor < row.due_at <= request.due_until
+                and row.destination not in request.not_for
+            ),
             key=lambda r: (r.due_at, r.id),
         )
         if request.cursor is not None:
@@ -115,6 +122,25 @@ class MemoryLedger:
         for row in self.batch_rows[batch.id]:
             self.stored[row.id] = row
         return len(self.batch_rows[batch.id])
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        self._fence(lease)
+        mine = self.batch_rows[batch.id]
+        back = [row for row in mine if row.row_index in rows]
+        self.stored |= {row.id: row for row in back}
+        self.batch_rows[batch.id] = [row for row in mine if row.row_index not in rows]
+        self.batches[batch.id] = dataclasses.replace(batch, size=batch.size - len(back))
+        return self.batches[batch.id]
+
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+        return list(self.waiting.values())
+
+    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
+        self.waiting[held.destination] = held
+
+    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
+        for name in destinations:
+            del self.waiting[name]
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         raise NotImplementedError

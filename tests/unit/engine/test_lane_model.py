@@ -21,6 +21,7 @@ from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import QueueName
 from migrator.engine.claiming import Claimer, Selection
 from migrator.engine.handover.direct import DirectHandOver
+from migrator.engine.handover.holding import Holding
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Pace
@@ -72,12 +73,24 @@ class World:
         self.broker = MemoryBroker(self.clock, random.Random(seed))
         self.destinations = MemoryDestinations()
         self.link: MemoryLink | None = None
+        self.gives_back = True
+        self.unroutable: frozenset[str] = frozenset()
 
     def process(
         self, mode: Mode, fault: Callable[[str], None] = lambda _name: None
     ) -> tuple[LaneSession, MemoryLink, LaneParts]:
         """Start a process: everything but ledger and broker is new."""
         version = DelaysVersion.V2
+        self.holding = Holding(
+            books=self.ledger,
+            batches=self.ledger,
+            claims=self.ledger if self.gives_back else None,
+            look=self.destinations.unreachable,
+            forget=lambda _names: None,
+            clock=self.clock,
+            renamed={},
+        )
+        self.holding.begin([ENDPOINT])
         parts = LaneParts(
             batches=self.ledger,
             clock=self.clock,
@@ -88,16 +101,22 @@ class World:
                 endpoints=[(ENDPOINT, RUN)],
                 mode=mode,
                 max_bytes=1 << 20,
+                not_for=self.holding.not_for,
             ),
             preparer=Preparer(
                 batches=self.ledger,
                 destinations=self.destinations,
+                holding=self.holding,
                 clock=self.clock,
                 rules=Rules(),
                 own_queue_of=QueueName,
             ),
             direct=DirectHandOver(
-                batches=self.ledger, clock=self.clock, version=version, fault=fault
+                batches=self.ledger,
+                holding=self.holding,
+                clock=self.clock,
+                version=version,
+                fault=fault,
             ),
             claiming=AtOnce(),
             preparing=AtOnce(),
@@ -114,7 +133,7 @@ class World:
         may_claim: bool = True,
     ) -> tuple[LaneSession, MemoryLink]:
         """Open a new link for a process that goes on living."""
-        link = self.link = MemoryLink(self.broker)
+        link = self.link = MemoryLink(self.broker, self.unroutable)
 
         def open_staged(guard: Callable[[], None]) -> StagedHandOver:
             return StagedHandOver(
@@ -384,16 +403,106 @@ def test_overdue_rows_do_not_wait_for_receipts(*, is_interrupted: bool, may_clai
     assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told[-1]
 
 
-def test_rows_for_a_lost_destination_do_not_stop_the_others() -> None:
-    """One bad destination is quarantined with its reason; the rest of the batch goes on."""
+GONE = {"Gone": Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")}
+
+
+def half_lost(due_in_s: float = 3600.0) -> World:
+    """Return a world of 20 rows, half of them for a destination that cannot be reached."""
     world = World(rows=0)
-    for n in range(6):
-        row = timeout(n, 3600.0 + n, destination="Gone" if n % 2 else "Billing")
+    for n in range(20):
+        row = timeout(n, due_in_s + n, destination="Gone" if n % 2 else "Billing")
         world.ledger.stored[row.id] = row
-    world.destinations.lost = {"Gone": Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="x")}
+        world.ids.append(row.id)
+    return world
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("due_in_s", [3600.0, -60.0], ids=["to come", "overdue"])
+def test_rows_for_a_lost_destination_wait_in_the_store(mode: Mode, due_in_s: float) -> None:
+    """The others go on; once it can be reached, they do, too, and nobody has to do anything."""
+    world = half_lost(due_in_s)
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(mode)
+    assert {row.destination for row in world.ledger.stored.values()} == {"Gone"}
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert list(world.ledger.waiting) == ["Gone"]
+    assert not world.ledger.quarantined
+    world.run_to_the_end(mode)  # what the ledger knows, nobody claims first
+    assert sum(batch.size for batch in world.ledger.batches.values()) == 10
+    world.destinations.lost = {}
+    world.run_to_the_end(mode)
+    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+
+
+def test_a_lost_destination_is_looked_at_again_within_seconds() -> None:
+    """First after 5 s, never less often than every 15 s; then its rows may be claimed."""
+    world = half_lost()
+    world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
-    assert sum(map(len, world.ledger.quarantined.values())) == 3
-    assert len(world.broker.delivered) == 3
+    for _ in range(5):
+        world.clock.elapsed += 15
+        assert not world.holding.look()
+    assert not world.holding.look()  # it is not its time
+    world.destinations.lost = {}
+    world.clock.elapsed += 15
+    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    assert world.holding.look()
+    assert not world.holding.not_for(ENDPOINT)
+
+
+def test_a_destination_that_vanishes_holds_what_is_claimed_already() -> None:
+    """Killed between the claim and the look, the next process gives back the same rows."""
+    world = half_lost()
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.begun", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert world.lost() == []
+
+
+def test_overdue_rows_that_come_back_hold_their_destination_until_one_arrives() -> None:
+    """An exchange may be there and lead nowhere: what came back is tried less and less often."""
+    world = half_lost(-60.0)
+    world.unroutable = frozenset({"Gone"})
+    world.run_to_the_end(Mode.DIRECT)
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    world.clock.elapsed += 5
+    assert not world.holding.not_for(ENDPOINT)
+    world.run_to_the_end(Mode.DIRECT)
+    (held,) = world.ledger.waiting.values()
+    assert (held.reason, held.tries, len(world.ledger.stored)) == (Reason.UNROUTABLE, 2, 10)
+    world.unroutable = frozenset()
+    world.clock.elapsed += 10
+    world.run_to_the_end(Mode.DIRECT)
+    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+
+
+def test_a_row_that_no_claim_could_leave_out_is_quarantined() -> None:
+    """Only its header says where it goes; given back, it would be claimed again at once."""
+    world = World(rows=0)
+    headers = '{"NServiceBus.Timeout.RouteExpiredTimeoutTo": "Gone"}'
+    row = replace(timeout(1, 3600.0), destination=None, headers_text=headers)
+    world.ledger.stored[row.id] = row
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert (world.ledger.stored, world.ledger.waiting) == ({}, {})
+    assert sum(map(len, world.ledger.quarantined.values())) == 1
+
+
+def test_a_store_that_takes_no_single_rows_keeps_all_but_the_first() -> None:
+    """What is claimed already goes to quarantine; the destination is held all the same."""
+    world = half_lost()
+    world.gives_back = False
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert world.ledger.waiting.keys() == {"Gone"}
+    aside = sum(map(len, world.ledger.quarantined.values()))
+    assert 0 < aside < 10
+    assert len(world.ledger.stored) == 10 - aside
 
 
 def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> None:

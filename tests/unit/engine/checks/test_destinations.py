@@ -31,30 +31,38 @@ def test_bound_destinations_are_fine() -> None:
 
 @pytest.mark.parametrize(
     ("may_bind", "expected", "text"),
-    [(True, Level.OK, "run binds it"), (False, Level.WARNING, "destination-unbound")],
+    [(True, Level.OK, "run binds it"), (False, Level.WARNING, "rows stay in the store")],
 )
 def test_unbound_destinations_are_bound_unless_that_is_forbidden(
     may_bind: bool, expected: Level, text: str
 ) -> None:
-    """Then their rows would be quarantined."""
+    """Then their rows wait in the store."""
     broker = FakeBroker(probes={"Sales": PROBE, "Billing": PROBE})
     for finding in found(broker, may_bind=may_bind):
         assert finding.level is expected
         assert text in finding.text
 
 
-def test_unknown_destinations_would_be_quarantined() -> None:
-    """Not refused: nothing is lost, and they can be tried again."""
-    billing, _ = found(FakeBroker(probes={"Sales": PROBE}, bound=frozenset({QueueName("Sales")})))
+def test_rows_for_an_unknown_destination_wait() -> None:
+    """Not refused as long as others of the endpoint exist: nothing is lost, and they go on."""
+    rows = [preview(destinations={"Sales": 1, "Billing": 2})]
+    broker = FakeBroker(probes={"Sales": PROBE}, bound=frozenset({QueueName("Sales")}))
+    billing, _ = check(broker, rows, version=DelaysVersion.V2, may_bind=True)
     assert billing.level is Level.WARNING
-    assert "2 rows would be quarantined (destination-unknown)" in billing.text
+    assert billing.text == "it has no queue: 2 rows stay in the store until it has"
 
 
-def test_no_known_destination_at_all_looks_like_the_wrong_broker() -> None:
-    """Or the wrong virtual host."""
-    first, *_ = found(FakeBroker())
-    assert (first.level, first.subject) == (Level.WARNING, "destinations")
-    assert "virtual host" in first.remedy
+def test_an_endpoint_without_any_destination_is_in_the_wrong_virtual_host() -> None:
+    """Refused, naming it; unless an earlier run saw what is missing now beside what was there."""
+    broker = FakeBroker(probes={"Billing": PROBE}, bound=frozenset({QueueName("Billing")}))
+    refused, *_ = check(broker, ROWS, version=DelaysVersion.V2, may_bind=True, vhost="shop")
+    assert (refused.level, refused.subject) == (Level.REFUSED, "Sales")
+    assert refused.text == "virtual host 'shop' has a queue for none of its 1 destinations: Sales"
+    assert "broker.url" in refused.remedy
+    known = check(broker, ROWS, version=DelaysVersion.V2, may_bind=True, held={QueueName("Sales")})
+    assert Level.REFUSED not in levels(list(known))
+    empty = check(broker, [preview(destinations={})], version=DelaysVersion.V2, may_bind=True)
+    assert not list(empty)
 
 
 def test_bindings_that_nobody_saw_are_not_fine() -> None:

@@ -7,19 +7,30 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.conversion import Reason
-from migrator.ports import Dispatching, HeldDestination, StoreEndpoint, Unreachable
+from migrator.ports import HeldBooks, HeldDestination, StoreEndpoint, Unreachable
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
-_LONGEST_WAIT: Final = timedelta(minutes=5)
+LONGEST_WAIT: Final = timedelta(minutes=5)
 
 
 class HeldDestinations:
     """What is held for one endpoint: in memory for claims, in the ledger for people."""
 
-    def __init__(self, dispatching: Dispatching, endpoint: StoreEndpoint) -> None:
-        """Know nothing yet; ``load`` reads what an earlier process held."""
-        self._dispatching = dispatching
-        self._endpoint = endpoint
+    def __init__(
+        self,
+        books: HeldBooks,
+        endpoint: StoreEndpoint,
+        *,
+        longest_wait: timedelta = LONGEST_WAIT,
+    ) -> None:
+        """Know nothing yet; ``load`` reads what an earlier process held.
+
+        *longest_wait* bounds the time between two looks; where messages came back, a message is
+        the look, and there it does not count.
+        """
+        self._books = books
+        self.endpoint = endpoint
+        self._longest_wait = longest_wait
         self._held: dict[str, HeldDestination] = {}
 
     def __len__(self) -> int:
@@ -28,7 +39,7 @@ class HeldDestinations:
 
     def load(self) -> None:
         """Take over what the ledger has."""
-        self._held = {each.destination: each for each in self._dispatching.held(self._endpoint)}
+        self._held = {each.destination: each for each in self._books.held(self.endpoint)}
 
     def is_held(self, destination: str, *, now: datetime) -> bool:
         """Return whether *destination* is left alone at *now*."""
@@ -39,6 +50,17 @@ class HeldDestinations:
         """Return the destinations whose rows are not to be claimed at *now*."""
         return [name for name, held in self._held.items() if held.next_try_at > now]
 
+    def left_out(self, now: datetime) -> Collection[str]:
+        """Return the destinations that a look has to free before their rows are claimed.
+
+        Of one whose messages came back, the next message after its time is the look.
+        """
+        return [
+            name
+            for name, held in self._held.items()
+            if held.reason != Reason.UNROUTABLE or held.next_try_at > now
+        ]
+
     def to_try(self, now: datetime) -> Collection[HeldDestination]:
         """Return what is to be tried again at *now*."""
         return [held for held in self._held.values() if held.next_try_at <= now]
@@ -47,15 +69,16 @@ class HeldDestinations:
         """Hold *destination* for a while, twice as long as the last time; return for how long."""
         before = self._held.get(destination)
         tries = 1 if before is None else before.tries + 1
+        limit = LONGEST_WAIT if why.reason is Reason.UNROUTABLE else self._longest_wait
         held = HeldDestination(
             destination=destination,
             reason=str(why.reason),
             detail=why.detail,
             tries=tries,
             since=now if before is None else before.since,
-            next_try_at=now + wait_after(tries),
+            next_try_at=now + min(wait_after(tries), limit),
         )
-        self._dispatching.hold(self._endpoint, held)
+        self._books.hold(self.endpoint, held)
         self._held[destination] = held
         return held
 
@@ -63,7 +86,7 @@ class HeldDestinations:
         """Hold *destinations* no longer; harmless for those that are not held."""
         found = {name for name in destinations if name is not None and name in self._held}
         if found:
-            self._dispatching.free(self._endpoint, found)
+            self._books.free(self.endpoint, found)
         for name in found:
             del self._held[name]
 
@@ -74,10 +97,10 @@ def is_over(held: HeldDestination, *, now: datetime) -> bool:
     One whose messages came back may still lose them, so its next message decides; when none came
     for as long as the longest wait, there is none.
     """
-    return held.reason != Reason.UNROUTABLE or now - held.next_try_at > _LONGEST_WAIT
+    return held.reason != Reason.UNROUTABLE or now - held.next_try_at > LONGEST_WAIT
 
 
 def wait_after(tries: int) -> timedelta:
     """Return how long a destination is left alone after *tries* vain ones: 5 s to 5 minutes."""
     doublings = min(tries - 1, 10)
-    return min(_FIRST_WAIT * (1 << doublings), _LONGEST_WAIT)
+    return min(_FIRST_WAIT * (1 << doublings), LONGEST_WAIT)

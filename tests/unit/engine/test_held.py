@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from migrator.domain.conversion import Reason
-from migrator.engine.dispatcher.held import HeldDestinations, is_over, wait_after
+from migrator.engine.held import HeldDestinations, is_over, wait_after
 from migrator.ports import Unreachable
 from tests.unit.engine.dispatcher.world import DispatchLedger
 from tests.unit.engine.memory import ENDPOINT, START

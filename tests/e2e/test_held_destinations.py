@@ -1,0 +1,102 @@
+"""Destinations that cannot be reached: their rows wait in the store, and go on by themselves."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dev.processes import wait_until
+from tests.e2e.rig import Rig
+from tests.e2e.rows import row
+
+
+def held(rig: Rig) -> dict[str, str]:
+    """Return what `status` tells of destinations that cannot be reached: why, by name."""
+    found = json.loads(rig.must("status", "--json"))["held"]
+    return {each["destination"]: each["reason"] for each in found}
+
+
+def summary(rig: Rig, code: int, *args: str) -> dict[str, Any]:
+    """Return what `run --once` tells at its end."""
+    run = ("run", "--endpoint", "Sales", "--once", "--json", *args)
+    found: dict[str, Any] = json.loads(rig.must(*run, codes=(code,)))
+    return found
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_missing_queue_empties_nothing_into_quarantine(rig: Rig, count: int) -> None:
+    """The others go on; once the queue is made, its rows do, too, under the running daemon."""
+    rig.prepare("Billing")
+    rows = [row(timedelta(days=1, seconds=n), destination="Shipping@APP01") for n in range(count)]
+    others = [row(timedelta(days=1, seconds=n)) for n in range(0, 200, 2)]
+    rig.insert([*rows, *others])
+    daemon = rig.start("run", "--endpoint", "Sales")
+    waiting = {each.id for each in rows}
+    wait_until(lambda: rig.stored_ids() == waiting, what="only what is held is in the store")
+    wait_until(lambda: held(rig) == {"Shipping@APP01": "destination-unknown"}, what="status")
+    assert rig.quarantined() == {}
+    rig.create_receivers("Shipping")
+    wait_until(lambda: not rig.stored_ids(), what="the rows that were held are taken")
+    wait_until(lambda: held(rig) == {}, what="status")
+    said = rig.stop(daemon)
+    assert '"destination_held"' in said
+    assert '"destination_reached"' in said
+    assert rig.quarantined() == {}
+    account = rig.account([*rows, *others], "Billing", "Shipping")
+    assert (account.found, account.lost, account.duplicated) == (count + 100, (), ())
+
+
+def test_a_run_that_ends_tells_what_waits(rig: Rig, vhost: Any) -> None:
+    """None of the queues: refused. Some: done but for the others, however often; then all."""
+    rig.prepare("Unrelated")
+    rows = [row(), row(destination="Shipping"), row(-timedelta(hours=1), destination="Shipping")]
+    rig.insert(rows)
+    refused = rig.run("run", "--endpoint", "Sales", "--once")
+    assert refused.returncode == 3, refused.stderr
+    assert f"virtual host '{vhost.name}'" in refused.stderr
+    assert "Billing, Shipping" in refused.stderr
+    assert len(rig.stored_ids()) == 3
+
+    rig.create_receivers("Billing")
+    for _ in range(2):  # also when nothing but what is held is left
+        found = summary(rig, 5, "--cutoff", "0s")
+        (each,) = found["held"]
+        assert (each["destination"], each["reason"], each["rows"]) == (
+            *("Shipping", "destination-unknown"),
+            2,
+        )
+        assert rig.stored_ids() == {each.id for each in rows[1:]}
+    assert rig.quarantined() == {}
+    rig.must("verify")
+    rig.create_receivers("Shipping")
+    assert summary(rig, 0, "--cutoff", "0s")["held"] == []
+    assert held(rig) == {}
+    account = rig.account(rows, "Billing", "Shipping")
+    assert (account.found, account.lost, account.duplicated) == (3, (), ())
+
+
+def test_what_the_broker_returns_goes_back_into_the_store(rig: Rig) -> None:
+    """An exchange that leads nowhere is found out by an overdue row; bound, it goes on."""
+    rig.management_url = None  # which would have told it beforehand
+    rig.prepare("Billing")
+    with rig.amqp() as connection:
+        channel = connection.channel()
+        channel.queue_declare("Shipping", durable=True)
+        channel.exchange_declare("Shipping", "fanout", durable=True)
+    rows = [row(-timedelta(hours=1), destination="Shipping") for _ in range(20)]
+    rows += [row(-timedelta(hours=1)) for _ in range(20)]
+    rig.insert(rows)
+    daemon = rig.start("run", "--endpoint", "Sales", "--cutoff", "0s")
+    wait_until(lambda: held(rig) == {"Shipping": "unroutable"}, what="status")
+    wait_until(lambda: len(rig.stored_ids()) == 20, what="rows are back")
+    assert rig.quarantined() == {}
+    with rig.amqp() as connection:
+        connection.channel().queue_bind("Shipping", "Shipping", "")
+    wait_until(lambda: held(rig) == {}, what="a message arrived")
+    wait_until(lambda: not rig.stored_ids(), what="all go on")
+    rig.stop(daemon)
+    account = rig.account(rows, "Billing", "Shipping")
+    assert (account.found, account.lost, account.duplicated) == (40, (), ())
