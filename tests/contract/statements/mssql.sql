@@ -92,6 +92,19 @@ WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1) ORDER
 -- ledger/batches.py SqlBatches.open_batches
 UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state IN (:state_1) AND migrator.batch.lease_token != :lease_token_1;
 
+-- ledger/batches.py SqlBatches.put_in
+SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
+WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.lease_token = :lease_token_1 ORDER BY migrator.batch.id;
+
+-- ledger/batches.py SqlBatches.put_in
+UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.batch.id IN (:id_1);
+
+-- ledger/batches.py SqlBatches.put_in.<locals>.is_there
+SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
+FROM migrator.batch
+WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.lease_token = :lease_token_1;
+
 -- ledger/batches.py SqlBatches.quarantine
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index = :row_index_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
@@ -615,6 +628,30 @@ WHERE migrator.timeout.batch_id IS NULL;
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.id IN (:id_1);
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM [public].timeoutentity
+WHERE [public].timeoutentity.endpoint = :Endpoint_2 AND [public].timeoutentity.time <= :Time_3 AND [public].timeoutentity.time >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts.[Time] <= :Time_3 AND timeouts.[Time] >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
 
 -- stores/claims.py SqlClaims._release_quarantined_of
 SELECT TOP :param_1 migrator.timeout.id

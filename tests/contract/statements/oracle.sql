@@ -92,6 +92,19 @@ WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1) ORDER
 -- ledger/batches.py SqlBatches.open_batches
 UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state IN (:state_1) AND migrator_batch.lease_token != :lease_token_1;
 
+-- ledger/batches.py SqlBatches.put_in
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.lease_token = :lease_token_1 ORDER BY migrator_batch.id FOR UPDATE OF migrator_batch.id WAIT 5;
+
+-- ledger/batches.py SqlBatches.put_in
+UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_batch.id IN (:id_1);
+
+-- ledger/batches.py SqlBatches.put_in.<locals>.is_there
+SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
+FROM migrator_batch
+WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.lease_token = :lease_token_1 AND ROWNUM <= :param_1;
+
 -- ledger/batches.py SqlBatches.quarantine
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index = :row_index_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
@@ -616,6 +629,30 @@ WHERE migrator_timeout.batch_id IS NULL;
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.id IN (:id_1);
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM "TimeoutEntity"
+WHERE "TimeoutEntity"."Endpoint" = :Endpoint_2 AND "TimeoutEntity"."Time" <= :Time_3 AND "TimeoutEntity"."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
+
+-- stores/claims.py SqlClaims._promising
+SELECT CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
+FROM timeouts
+WHERE timeouts."Time" <= :Time_3 AND timeouts."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
 
 -- stores/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
