@@ -26,7 +26,7 @@ from migrator.ledger import repeatable
 from migrator.ledger.identity import enter_identity
 from migrator.ledger.names import ledger_names, quoted
 from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ledger.version import script_location
+from migrator.ledger.version import check_upgradable, script_location
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
 """Key of the advisory lock; any number that nobody else uses."""
@@ -44,10 +44,12 @@ def upgrade(engine: Engine, tables: LedgerTables) -> None:
     """Create the ledger or bring it to the newest version; repeating is harmless.
 
     Raises:
-        LedgerError: A right is missing, or the ledger is newer than this program.
+        LedgerError: A right is missing.
+        LedgerMissing: The ledger is newer than this program. Nothing was changed.
     """
     doing = "upgrading the ledger"
     with translating(LedgerError, doing=doing), writing(engine) as connection, _locked(connection):
+        check_upgradable(connection, tables)
         if tables.names.schema is not None:
             _create_schema(connection, tables.names.schema)
         command.upgrade(_config(tables, connection=connection), "head")

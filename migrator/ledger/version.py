@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import ColumnClause, Engine, column, inspect, select, table
+from sqlalchemy import ColumnClause, Connection, Engine, column, inspect, select, table
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
@@ -25,14 +25,18 @@ _REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator
 
 def current(engine: Engine, tables: LedgerTables) -> str | None:
     """Return the version the ledger has; None when there is no ledger."""
-    name, schema = tables.names.table(VERSION_TABLE), tables.names.schema
     doing = "reading the ledger's version"
     with translating(LedgerError, doing=doing), reading(engine) as connection:
-        if not inspect(connection).has_table(name, schema=schema):
-            return None
-        version: ColumnClause[str] = column("version_num")
-        asked = select(version).select_from(table(name, schema=schema))
-        return connection.scalars(asked).one_or_none()
+        return _current(connection, tables)
+
+
+def _current(connection: Connection, tables: LedgerTables) -> str | None:
+    name, schema = tables.names.table(VERSION_TABLE), tables.names.schema
+    if not inspect(connection).has_table(name, schema=schema):
+        return None
+    version: ColumnClause[str] = column("version_num")
+    asked = select(version).select_from(table(name, schema=schema))
+    return connection.scalars(asked).one_or_none()
 
 
 @cache
@@ -57,14 +61,28 @@ def check_head(engine: Engine, tables: LedgerTables) -> None:
     found, needed = current(engine, tables), head()
     if found is None:
         raise LedgerMissing(f"this database has no ledger yet: {_REMEDY}")
-    if found == needed:
-        return
-    if found > needed:
+    _refuse_newer(found, needed)
+    if found != needed:
+        raise LedgerMissing(
+            f"the ledger has version {found}, this program needs {needed}: {_REMEDY}"
+        )
+
+
+def check_upgradable(connection: Connection, tables: LedgerTables) -> None:
+    """Return when an upgrade by this program can lead to the version it needs.
+
+    Raises:
+        LedgerMissing: The ledger is newer than this program.
+    """
+    _refuse_newer(_current(connection, tables), head())
+
+
+def _refuse_newer(found: str | None, needed: str) -> None:
+    if found is not None and found > needed:
         raise LedgerMissing(
             f"the ledger has version {found}, this program only knows {needed}: install the "
             "release that upgraded it, or a newer one"
         )
-    raise LedgerMissing(f"the ledger has version {found}, this program needs {needed}: {_REMEDY}")
 
 
 def script_location() -> Path:

@@ -110,6 +110,10 @@ def test_another_version_is_refused(engine: Engine, version: str, remedy: str) -
         connection.execute(text(f"UPDATE {table} SET version_num = '{version}'"))
     with pytest.raises(LedgerMissing, match=remedy):
         check_head(engine, tables)
+    if version > head():
+        with pytest.raises(LedgerMissing, match=remedy):
+            upgrade(engine, tables)
+        assert current(engine, tables) == version
 
 
 def test_a_failed_upgrade_leaves_nothing_behind(database: str) -> None:

@@ -200,3 +200,11 @@ def test_who_comes_while_a_ledger_is_moved_is_seen(moved: Program) -> None:
     with pytest.raises(PreflightRefused, match="host/1"):
         SqlAdoption(engine, tables, runs).keep()
     engine.dispose()
+
+
+def test_a_ledger_newer_than_the_program_is_left_alone(program: Program) -> None:
+    """A refusal that says which release is needed."""
+    program("db", "upgrade")
+    program.change("UPDATE migrator_alembic_version SET version_num = '9999'")
+    assert "this program only knows" in program("db", "upgrade", codes=[3]).err
+    assert program.rows("SELECT version_num FROM migrator_alembic_version") == [("9999",)]
