@@ -14,7 +14,7 @@ from dev.processes import free_port
 from dev.servers import wait_until
 from tests.e2e.daemon import noted
 from tests.e2e.rig import Rig
-from tests.e2e.rows import row
+from tests.e2e.rows import nameless, row
 from tests.support.browser import new_browser, shown
 
 TOKEN = "correct horse battery"
@@ -41,7 +41,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
     base = f"http://127.0.0.1:{port}"
     with new_browser() as browser:
         wait_until(lambda: _answers(port), what="a page")
-        rig.insert([row(timedelta(hours=1), destination="Nobody")])
+        rig.insert([nameless("Nobody", timedelta(hours=1))])
         with shown(browser, base) as seen:
             page = seen.page
             seen_numbers = []

@@ -74,7 +74,7 @@ def test_a_run_is_started_for_the_named_endpoints(program: Program, launched: La
     assert program("run", "--endpoint", "Sales").out == ""
     assert program("run", "--all-endpoints").out == ""
     assert launched.calls == [(["Sales"], False), (["Sales"], False)]
-    rechecked = {"delay-entities", "policies", "suffix-collisions", "ways-out"}
+    rechecked = {"clock-skew", "delay-entities", "policies", "suffix-collisions", "ways-out"}
     assert set(launched.checked) == rechecked
 
 
