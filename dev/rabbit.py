@@ -214,8 +214,8 @@ class RabbitNode(PrivateServer):
             Leader = amqqueue:get_pid(Q),
             Seen = fun rabbit_fifo:query_consumers/1,
             {{ok, {{_, Consumers}}, _}} = ra:local_query(Leader, Seen),
-            [ra:process_command(Leader, {{down, Channel, noconnection}})
-                || {{_, Channel}} <- maps:keys(Consumers)],
+            [ra:process_command(Leader, {{down, element(1, Consumer), noconnection}})
+                || Consumer <- maps:values(Consumers)],
             ra:process_command(Leader, {{nodeup, node()}}).
             """
         )
