@@ -16,6 +16,7 @@ from typing import Final
 from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
+from migrator.errors import StoreError
 from migrator.ports import (
     Batch,
     ClaimRequest,
@@ -145,7 +146,7 @@ class Claimer:
         return claimed
 
     def _look_again(self, lease: Lease) -> None:
-        if all(self._is_held(progress.endpoint.name) for progress in self._endpoints):
+        if all(self._is_surely_held(progress.endpoint.name) for progress in self._endpoints):
             return
         selection, now = self._selection(), self._clock.now()
         after, until = selection.future(now)
@@ -156,6 +157,12 @@ class Claimer:
         self._worth = self._look.sources(
             [self._request(each, lease, self._mode, floor, until, None, 1) for each in ordered]
         )
+
+    def _is_surely_held(self, endpoint: EndpointName) -> bool:
+        try:
+            return self._is_held(endpoint)
+        except StoreError:  # its own turn says why, and the others have theirs
+            return False
 
     def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
         for _ in range(len(self._endpoints)):

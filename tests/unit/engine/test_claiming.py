@@ -8,6 +8,7 @@ from datetime import timedelta
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
 from migrator.engine.claiming import Claimer, Look, Selection
+from migrator.errors import StoreError
 from migrator.ports import Claim, ClaimRequest, StoreEndpoint
 from tests.unit.engine.memory import LEASE, MemoryClock, MemoryLedger, timeout
 
@@ -62,6 +63,35 @@ def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
     store.asked.clear()
     assert claimed(claimer, 1) == ["-"]
     assert store.asked == []
+
+
+def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
+    """Its table is gone, say: that is told each time it has its turn, and the others go on."""
+    store = Store(4)
+
+    def is_held(name: EndpointName) -> bool:
+        if name == "A":
+            raise StoreError("public.A is no timeouts table, or it is gone")
+        return False
+
+    clock = MemoryClock()
+    claimer = Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=clock,
+        selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
+        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+        is_held=is_held,
+    )
+    found = list[str]()
+    for _ in range(8):
+        clock.elapsed += 1.0
+        try:
+            found += claimed(claimer, 1)
+        except StoreError:
+            found.append("gone")
+    assert sorted(found[:6]) == ["B", "B", "C", "C", "gone", "gone"]
 
 
 def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
