@@ -7,7 +7,8 @@ known to be in the store or in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -17,7 +18,7 @@ from sqlalchemy import Connection
 from migrator import __version__
 from migrator.broker.names import receipts_queue, staging_name
 from migrator.broker.scan import MAX_PREFETCH, RabbitLevels
-from migrator.daemon.recalling import alone, wait_until_routed
+from migrator.daemon.recalling import STAGED_PATIENCE_S, alone, wait_until_routed
 from migrator.domain.failover import Settlement
 from migrator.domain.marks import Mark, Pass
 from migrator.domain.timeouts import Lane, TimeoutId
@@ -26,12 +27,14 @@ from migrator.engine.recall import RecallProgress, RecallTerms
 from migrator.errors import PreflightRefused
 from migrator.ports import StoreEndpoint
 from migrator.ports.levels import LevelMessage, ScanLimits
+from migrator.ports.preflight import NotChecked
 from migrator.stores.failover import FailoverTerms
 from migrator.wiring import App
 from migrator.wiring.recall import RecallWiring
 
 _CLOCKS_APART: Final = timedelta(minutes=1)
 """How much the clocks of the two servers may differ."""
+_ASK_AGAIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ def settle_failover(
     sign = failover.last_sign()
     with alone(app) as held:
         wait_until_routed(wiring)
+        wait_until_passed_on(lambda: app.broker_facts.stuck(app.plan.delays))
         with wiring.open_levels() as levels:
             left = _leftovers(app, levels, lanes, terms)
             if lost := failover.nowhere(left.timeouts):
@@ -78,7 +82,7 @@ def settle_failover(
                 guard=held.check,
                 progress=progress,
             )
-            cutoff = app.selection.cutoff
+            cutoff = min({app.selection.cutoff, *failover.cutoffs(sign)})
             settling = FailoverTerms(
                 endpoints=endpoints,
                 mode=app.plan.mode,
@@ -99,6 +103,28 @@ def settle_failover(
 
         held.check()
         return failover.settle(seen, settling, held.lease, finish)
+
+
+def wait_until_passed_on(
+    ask: Callable[[], Mapping[int, int] | NotChecked], *, patience_s: float = STAGED_PATIENCE_S
+) -> None:
+    """Return once no message hangs between two levels, where nobody sees it; or nobody tells.
+
+    Raises:
+        PreflightRefused: Some do all the time; nothing was changed.
+    """
+    until_s = time.monotonic() + patience_s
+    while stuck := ask():
+        if isinstance(stuck, NotChecked):
+            return
+        if time.monotonic() > until_s:
+            listed = ", ".join(f"level {level:02d}: {n}" for level, n in sorted(stuck.items()))
+            raise PreflightRefused(
+                f"messages hang on their way out of a level, where they cannot be seen ({listed}); "
+                "after a broker node failed they go on within 6 minutes, else `migrator delays "
+                "verify` tells why; nothing was changed: run this again"
+            )
+        time.sleep(min(_ASK_AGAIN_S, patience_s))
 
 
 def _leftovers(

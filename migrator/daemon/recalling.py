@@ -23,7 +23,7 @@ from migrator.wiring.recall import RecallWiring
 
 _SETTLE_S: Final = 2.0
 """How long dead-lettering is given when nobody tells whether it is done."""
-_STAGED_PATIENCE_S: Final = 60.0
+STAGED_PATIENCE_S: Final = 60.0
 
 
 def recall(
@@ -91,7 +91,7 @@ def alone(app: App) -> Iterator[HeldLease]:
 
 def wait_until_routed(wiring: RecallWiring) -> None:
     """Return once the staging queues are empty: a receipt may be ahead of its messages."""
-    until_s = time.monotonic() + _STAGED_PATIENCE_S
+    until_s = time.monotonic() + STAGED_PATIENCE_S
     while (staged := wiring.still_staged()) != 0:
         if staged is None:
             time.sleep(_SETTLE_S)

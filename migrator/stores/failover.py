@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -99,6 +100,20 @@ class SqlFailover:
         with translating(StoreError, doing=doing), reading(self._engine) as connection:
             found: datetime | None = connection.scalar(query)
         return found
+
+    def cutoffs(self, since: datetime | None) -> Collection[timedelta]:
+        """Return the cutoffs of runs that had not ended by *since*; None: of all runs.
+
+        The settings may name another one: a daemon may have been given its own as an option.
+        """
+        run = self._ledger.run.c
+        query = select(run.options)
+        if since is not None:
+            query = query.where(or_(run.ended_at.is_(None), run.ended_at >= since))
+        doing = "asking for the cutoffs of runs"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            found = [json.loads(each).get("cutoff_s") for each in connection.scalars(query)]
+        return {timedelta(seconds=each) for each in found if isinstance(each, int)}
 
     def nowhere(self, ids: Collection[TimeoutId]) -> Collection[TimeoutId]:
         """Return those of *ids* that neither the store nor the ledger has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select
@@ -13,6 +13,7 @@ from migrator.domain.failover import SeenRow
 from migrator.domain.marks import Pass, RowMark
 from migrator.domain.states import Event, Mode
 from migrator.domain.timeouts import RECALL_LANE, BatchId, TimeoutId
+from migrator.ledger.runs import SqlRuns
 from migrator.stores.failover import FailoverTerms, SqlFailover
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
@@ -100,3 +101,17 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
     assert failover.nowhere({TimeoutId(timeout_id(n)) for n in (0, 5, 99)}) == {timeout_id(99)}
     again = failover.settle(met, terms, site.lease(RECALL_LANE), None)
     assert (again.from_store, again.from_batches, again.nowhere) == (0, 0, 1)
+
+
+def test_the_cutoff_is_that_of_the_daemon_that_worked(site: Site) -> None:
+    """It may have been given as an option; then the settings know nothing of it."""
+    endpoint = site.create()
+    runs = SqlRuns(site.engine, site.tables, actor="a@b", version="0")
+    ended = runs.begin(endpoint, {"cutoff_s": 60})
+    runs.end(ended, "done")
+    runs.begin(endpoint, {"cutoff_s": 0})
+    runs.begin(endpoint, {"after_failover": True})
+    failover = SqlFailover(site.engine, site.tables, site.store, site.claims)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    assert failover.cutoffs(later) == {timedelta(0)}
+    assert failover.cutoffs(None) == {timedelta(0), timedelta(minutes=1)}
