@@ -114,7 +114,7 @@ class Adopter(WorkerThread):
     def _adopt(self, lane: Lane) -> str | None:
         """Finish *lane*; return why that is not possible now, else None."""
         self.beat()
-        held = self._vacancies.take(lane)
+        held = self._vacancies.adopt(lane)
         if held is None:
             return None
         self.is_at_work = True

@@ -24,11 +24,20 @@ _RENEWALS_AT_ONCE: Final = 8
 class HeldLease:
     """A lease in use: what its owner is doing, and until when it may go on without renewal."""
 
-    def __init__(self, lease: Lease, *, valid_until_s: float, doing: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        valid_until_s: float,
+        doing: Callable[[], str],
+        is_adopted: bool = False,
+    ) -> None:
         """Hold *lease* until the monotonic time *valid_until_s*, unless renewed."""
         self.lease = lease
         self.doing = doing
         self.valid_until_s = valid_until_s
+        self.is_adopted = is_adopted
+        """Held to finish what a dead owner left, and to be given back, finished or not."""
         self.is_lost = False
         self.is_being_renewed = False
         """A renewal has no answer yet."""
@@ -84,17 +93,19 @@ class LeaseKeeper:
         """Renew all leases now, so that the ledger tells what their owners do; does not wait."""
         self._soon.set()
 
-    def lanes(self) -> set[Lane]:
-        """Return the lanes this process holds."""
+    def working_lanes(self) -> set[Lane]:
+        """Return the lanes this process holds, but for those it adopted."""
         with self._lock:
-            return set(self._held)
+            return {lane for lane, held in self._held.items() if not held.is_adopted}
 
     def is_busy_with(self, lane: Lane) -> bool:
         """Return whether a thread of this process holds *lane*, or is about to take it."""
         with self._lock:
             return lane in self._held or lane in self._taking
 
-    def acquire(self, lane: Lane, doing: Callable[[], str]) -> HeldLease | None:
+    def acquire(
+        self, lane: Lane, doing: Callable[[], str], *, is_adopted: bool = False
+    ) -> HeldLease | None:
         """Take *lane*, or return None when somebody else has it."""
         with self._lock:
             if lane in self._held or lane in self._taking:
@@ -106,7 +117,7 @@ class LeaseKeeper:
             if lease is None:
                 return None
             valid_until_s = asked_s + self._duration.total_seconds()
-            held = HeldLease(lease, valid_until_s=valid_until_s, doing=doing)
+            held = HeldLease(lease, valid_until_s=valid_until_s, doing=doing, is_adopted=is_adopted)
             with self._lock:
                 self._held[lane] = held
             return held

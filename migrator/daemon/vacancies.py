@@ -60,6 +60,10 @@ class Vacancies:
         """Take *lane*; None: somebody has it."""
         return self._keeper.acquire(lane, doing=lambda: "working")
 
+    def adopt(self, lane: Lane) -> HeldLease | None:
+        """Take *lane* only to finish what is in it; None: somebody has it."""
+        return self._keeper.acquire(lane, doing=lambda: "working", is_adopted=True)
+
     def orphans(self) -> Sequence[Lane]:
         """Return lanes with open batches and no living owner that we may finish, ascending."""
         evict_dead(self._leases, self._is_surely_dead)
@@ -72,13 +76,13 @@ class Vacancies:
         return self._stop.doubtful | self._stop.stuck.keys()
 
     def of_others(self, sources: Collection[str]) -> set[Lane]:
-        """Return lanes with open batches of *sources* that this process does not hold.
+        """Return lanes with open batches of *sources* that no lane's thread of ours works on.
 
         Their owner either finishes them or its lease ends and they are orphans; until then they
-        are not done.
+        are not done. One that is adopted is not, either: its link may be lost before it is.
         """
         busy = set(self._leases.lanes_with_work(sources))
-        return busy - self._keeper.lanes() - self.not_ours_to_finish
+        return busy - self._keeper.working_lanes() - self.not_ours_to_finish
 
     def _first_free(self) -> HeldLease:
         while True:

@@ -20,7 +20,14 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName, Lane
-from migrator.errors import ExitCode, HandOverDoubtful, LedgerAdopted, MigratorError, SourceGone
+from migrator.errors import (
+    ExitCode,
+    HandOverDoubtful,
+    LedgerAdopted,
+    MigratorError,
+    SourceGone,
+    TargetUnavailable,
+)
 from migrator.ports import Lease, StoreEndpoint
 
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -83,14 +90,27 @@ class Orphaned(Lanes):
         return [Lane(7)]
 
 
+class LeftOpen(Orphaned):
+    """Lane 7 is left open until somebody finishes it."""
+
+    is_finished = False
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        return [] if self.is_finished else super().orphaned_lanes()
+
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        return [] if self.is_finished else super().lanes_with_work(sources)
+
+
 class Opened:
     """A lane's session, and a link that is none: each turn that may claim does a batch."""
 
     blocked_reason: str | None = None
     stuck: MigratorError | None = None
 
-    def __init__(self, left: list[int], claimed: list[float], bench: Bench) -> None:
+    def __init__(self, left: list[int], claimed: list[float], bench: Bench, lane: Lane) -> None:
         self.session: Any = self
+        self.lane = lane
         self._bench = bench
         self._left = left
         self._claimed = claimed
@@ -124,10 +144,15 @@ class Bench:
     """A crew of lanes that work on one heap of batches."""
 
     def __init__(
-        self, *, batches: int, once: bool = False, stuck: MigratorError | None = None
+        self,
+        *,
+        batches: int,
+        once: bool = False,
+        stuck: MigratorError | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self.stop, self.gate = Stop(), Gate()
-        self.lanes = Lanes() if stuck is None else Orphaned()
+        self.lanes = lanes or (Lanes() if stuck is None else Orphaned())
         self.opened, self._stuck = list[Lane](), stuck
         self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
         self._once, self.looked = once, 0
@@ -168,7 +193,7 @@ class Bench:
         if self.doubt is not None:
             raise self.doubt
         self.opened.append(held.lease.lane)
-        opened = Opened(self.left, self.claimed, self)
+        opened = Opened(self.left, self.claimed, self, held.lease.lane)
         opened.stuck = self._stuck if held.lease.lane == 7 else None
         return opened
 
@@ -271,6 +296,37 @@ def test_a_lane_of_a_dead_owner_is_adopted_beside_the_lanes_own_work(
     count = len(bench.claimed)
     wait_for(lambda: bench.lanes.held == {0})
     wait_for(lambda: len(bench.claimed) > count)
+
+
+def test_once_is_not_done_before_a_lane_of_a_dead_owner_is(
+    make: Callable[..., Bench], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while it is being finished: a lost link leaves it as it was, and it is tried again."""
+    monkeypatch.setattr("migrator.daemon.adopting._PAUSE_S", 0.0)
+    lanes, tries, is_cut = LeftOpen(), list[Lane](), threading.Event()
+
+    def recover(opened: Opened) -> None:
+        if opened.lane == 7:
+            tries.append(opened.lane)
+            if len(tries) == 1:
+                is_cut.wait(30)
+                raise TargetUnavailable("the connection was lost")
+            lanes.is_finished = True
+
+    monkeypatch.setattr(Opened, "recover", recover)
+    bench = make(batches=0, once=True, lanes=lanes)
+    bench.crew.start()
+    wait_for(lambda: bool(tries))
+    before = bench.looked
+
+    def goes_on() -> bool:
+        bench.crew.wake()
+        return bench.looked >= before + 2
+
+    wait_for(goes_on)
+    is_cut.set()
+    wait_for(lambda: bench.crew.has_ended(0.01))
+    assert lanes.is_finished
 
 
 def test_nobody_adopts_when_every_lane_has_stopped(
