@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Final
 
@@ -26,7 +26,7 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import BatchId
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
-from migrator.errors import HandOverDoubtful, TargetError
+from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
 from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Staging
 
 _log = logging.getLogger(__name__)
@@ -292,12 +292,19 @@ class StagedHandOver:
         )
         if batch_pass is None or now_s - since_s < _LATE_S:
             return None
-        since = self._clock.now() - timedelta(seconds=now_s - since_s)
+        since = self._shown_now() - timedelta(seconds=now_s - since_s)
         until = since + timedelta(seconds=self._receipt_deadline_s)
         return (
             f"no receipt of batch {batch_pass.batch} since {since:%H:%M:%S} UTC, waiting until "
             f"{until:%H:%M:%S}; after a broker node failed, the broker tries again after 3 min"
         )
+
+    def _shown_now(self) -> datetime:
+        """Return the time for people; receipts are waited for while the clock is in doubt, too."""
+        try:
+            return self._clock.now()
+        except ClockInDoubt as exc:
+            return exc.earliest
 
     def _mind_late_receipts(self) -> None:
         """Bind all again when a receipt is late: a level or the router may have been made anew."""

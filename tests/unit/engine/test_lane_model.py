@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -25,7 +25,13 @@ from migrator.engine.handover.holding import Holding
 from migrator.engine.handover.prepare import Preparer
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.engine.lane import LaneParts, LaneSession, Pace
-from migrator.errors import HandOverDoubtful, SourceGone, StoreUnavailable, TargetUnavailable
+from migrator.errors import (
+    ClockInDoubt,
+    HandOverDoubtful,
+    SourceGone,
+    StoreUnavailable,
+    TargetUnavailable,
+)
 from migrator.ports import Batch, Lease, Outgoing, Settled, Unreachable
 from tests.unit.engine.memory import (
     ENDPOINT,
@@ -552,6 +558,25 @@ def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
     assert 10 <= world.clock.elapsed < 15
     (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
     assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told.waits_for  # type: ignore[attr-defined]
+
+
+def test_a_late_receipt_is_awaited_and_bound_again_while_the_clock_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that is waited for depends on the time of day; a new link would begin anew."""
+    world = World(rows=BATCH)
+    world.broker.is_routed = False
+    session, _, _ = world.process(Mode.STAGED)
+    assert session.turn(may_claim=True)
+    now = world.clock.now
+
+    def in_doubt() -> datetime:
+        raise ClockInDoubt("it jumped", earliest=now())
+
+    monkeypatch.setattr(world.clock, "now", in_doubt)
+    while session.turn(may_claim=False):
+        pass
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
 
 
 def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
