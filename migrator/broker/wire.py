@@ -160,8 +160,9 @@ class Pump:
         self.check()
 
     def adopt(self, wire: Wire) -> None:
-        """Take care of closing *wire*."""
-        self._wires.append(wire)
+        """Take care of closing *wire*, however often it is told to."""
+        if wire not in self._wires:
+            self._wires.append(wire)
 
     def close(self) -> None:
         """Close every connection, within about two seconds; never raises."""
@@ -214,7 +215,6 @@ class Wire:
         self._is_closing = False
         self._refused: TargetError | None = None
         self._kind = _ReadingConnection if reads_properties else _Connection
-        pump.adopt(self)
         try:
             settings.try_nodes(lambda address: self._connect(settings, address, name))
         except TargetError as exc:
@@ -233,6 +233,7 @@ class Wire:
             on_close_callback=self._on_close,
             custom_ioloop=self.pump.loop,
         )
+        self.pump.adopt(self)  # not before: without a connection there is nothing to close
         try:
             self.pump.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
         finally:

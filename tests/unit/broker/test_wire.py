@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from migrator.broker.wire import Pump
-from migrator.errors import Interrupted
+from migrator.broker.addresses import parse_addresses
+from migrator.broker.connection import ConnectionSettings, TlsFiles
+from migrator.broker.wire import Pump, Wire
+from migrator.errors import ConfigError, Interrupted
 
 
 def test_the_guard_ends_a_wait() -> None:
@@ -28,3 +31,15 @@ def test_a_lane_that_waits_for_its_broker_shows_signs_of_life() -> None:
             before = len(beats)
             pump.run(lambda: False, 0.02)
             assert len(beats) > before
+
+
+def test_a_certificate_that_is_away_for_a_moment_is_no_bug(tmp_path: Path) -> None:
+    """While it is renewed, say: there is no connection to be closed, and the lane tries again."""
+    settings = ConnectionSettings(
+        nodes=parse_addresses("amqps://u:p@localhost/%2F"),
+        tls=TlsFiles(ca_file=tmp_path / "ca.pem"),
+    )
+    pump = Pump()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Wire(pump, settings, "test")
+    pump.close()
