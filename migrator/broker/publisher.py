@@ -32,7 +32,7 @@ from migrator.broker.frames import encode_publish
 from migrator.broker.wire import Wire
 from migrator.domain.marks import ForeignMark, Pass, parse_mark
 from migrator.domain.routing import parse_routing_key
-from migrator.errors import TargetUnavailable
+from migrator.errors import MigratorError, TargetUnavailable
 from migrator.ports import Settled
 
 IdentityOfReturned = Callable[[Any, Any], Hashable]
@@ -113,12 +113,19 @@ class Publisher:
         self._bytes_out = 0
 
     def publish(self, batch_pass: Pass, parcels: Iterable[Parcel], settled: Settled) -> None:
-        """Publish *parcels* and return once each was answered; see ``ports.Link.publish``."""
+        """Publish *parcels* and return once each was answered; see ``ports.Link.publish``.
+
+        An error of *parcels* is raised when all that was sent before it is answered.
+        """
         target = _Target(batch_pass, settled)
         source = iter(parcels)
         while True:
             self._wait(self._has_room)
-            drawn = self._draw(source)
+            try:
+                drawn = self._draw(source)
+            except MigratorError:  # there is no time now, say; what is sent is not sent again
+                self._wait(lambda: not target.unanswered)
+                raise
             if not drawn:
                 break
             self._wire.pump.guard()

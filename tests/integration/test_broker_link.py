@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import pytest
@@ -16,7 +17,7 @@ from migrator.broker.link import RabbitLink, open_link
 from migrator.broker.publisher import WindowLimits
 from migrator.broker.topology import create_delays
 from migrator.domain.timeouts import Lane
-from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
+from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
 from migrator.ports import Outgoing, Settled
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
@@ -189,6 +190,22 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
         link.idle(0.2)
     assert first.confirmed <= set(range(200))
     assert second.confirmed == {150}
+
+
+def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None:
+    """Else it would be sent again, although no connection was lost."""
+
+    def messages() -> Iterator[Outgoing]:
+        for row in range(100):
+            yield outgoing(DAY_S, row)
+        raise ClockInDoubt("it jumped", earliest=datetime.now(UTC))
+
+    settled = Settled()
+    with opened(link_settings(fresh_url)) as link:
+        with pytest.raises(ClockInDoubt):
+            link.publish(a_pass(), messages(), settled)
+        confirmed = len(settled.confirmed)
+    assert 0 < confirmed == _quiet(fresh_url)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 500, 40_000, 99_999])
