@@ -45,7 +45,7 @@ PREPARED: Final[Mapping[str, Sequence[str]]] = {
 }
 """Every page whose commands are run, with what its reader has done before."""
 _NOT_RUN: Final = {
-    f"how-to/{name}.md" for name in ("azure", "mysql", "oracle", "ravendb", "sql-server")
+    f"how-to/{name}.md" for name in ("azure", "cluster", "mysql", "oracle", "ravendb", "sql-server")
 }
 """Pages for servers that are not at hand here; they say so, or tests/e2e types their commands."""
 SHORT: Final = {"quickstart.md", "how-to/blue-green-broker.md"}

@@ -85,7 +85,7 @@ def test_a_preview_is_a_page_on_demand(program: Program) -> None:
     assert ledger_id in page.text
     again = "--endpoint Sales --cutoff 0s --map 'Billing=New Billing'"
     assert f"migrator run {again}" in page.text
-    program(*shlex.split(f"check {again}"))
+    assert "New Billing" in program(*shlex.split(f"check {again}"), codes=[3]).out  # has no queue
 
 
 def test_a_page_needs_no_ledger(program: Program) -> None:
