@@ -12,6 +12,7 @@ from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
 from migrator.domain.conversion import destination_of
 from migrator.domain.preview import EndpointPreview
+from migrator.domain.report import OpenCommit
 from migrator.domain.satellites import timeouts_queue
 from migrator.domain.timeouts import QueueName
 from migrator.errors import ConfigError, MigratorError
@@ -151,6 +152,7 @@ def check_context(
             due_times=app.due_times,
             vhost=_vhost(app),
             held=_held(app),
+            other_commits=_other_commits(app),
         ),
     )
 
@@ -193,6 +195,19 @@ def _held(app: App) -> Collection[QueueName]:
     except MigratorError:  # no ledger, nothing held
         return ()
     return {destination_of(column, {}, app.rules.destination_map) for column in columns}
+
+
+def _other_commits(app: App) -> Sequence[OpenCommit]:
+    from migrator.daemon.owner import is_surely_dead
+
+    try:
+        commits = app.books.commits_of_others(str(app.settings.broker.delays))
+        if not commits:
+            return ()
+        at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}
+    except MigratorError:  # no ledger, no batches; the check of the ledger says so
+        return ()
+    return [each for each in commits if each.lane not in at_work]
 
 
 def _own_queues(app: App) -> Sequence[str]:

@@ -212,3 +212,13 @@ class AuditEvent:
     endpoint: EndpointName | None
     actor: str
     detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCommit:
+    """A staged batch whose receipt is still wanted, from runs into one other generation."""
+
+    batch: BatchId
+    lane: Lane
+    delays: str
+    """The generation of delays that it was staged for."""

@@ -20,6 +20,7 @@ from migrator.domain.report import (
     DoubtfulBatch,
     EndpointProgress,
     LaneStatus,
+    OpenCommit,
     Progress,
     QuarantineCount,
     RunSummary,
@@ -89,6 +90,31 @@ class SqlBooks:
         query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
         with self._reading("listing open batches") as connection:
             return [batch_of(row) for row in connection.execute(query).all()]
+
+    def commits_of_others(self, delays: str) -> Sequence[OpenCommit]:
+        """Return the ``committing`` batches that cannot have been staged for *delays*.
+
+        The ledger does not say which run staged a batch. It was one that began when the batch was
+        claimed, or later: where any of these was for *delays*, the batch is left out.
+        """
+        batch, run = self._tables.batch.c, self._tables.run.c
+        query = (
+            select(batch.id, batch.lane, batch.run_id)
+            .where(batch.state == BatchState.COMMITTING)
+            .order_by(batch.id)
+        )
+        with self._reading("listing commits under way") as connection:
+            found = connection.execute(query).all()
+            if not found:
+                return []
+            since = select(run.id, run.options).where(run.id >= min(row.run_id for row in found))
+            runs = {row.id: json.loads(row.options) for row in connection.execute(since)}
+        commits = []
+        for row in found:
+            used = {each.get("delays") for key, each in runs.items() if key >= row.run_id} - {None}
+            if used and delays not in used:
+                commits.append(OpenCommit(batch=row.id, lane=Lane(row.lane), delays=used.pop()))
+        return commits
 
     def runs(self, *, limit: int = 50) -> Sequence[RunSummary]:
         """Return the latest runs, newest first."""

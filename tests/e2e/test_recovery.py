@@ -118,6 +118,28 @@ def test_a_ledger_serves_both_generations(rig: Rig) -> None:
     assert len(rig.drain_levels()) == 30
 
 
+def test_a_commit_into_other_delays_is_settled_by_these_first(rig: Rig) -> None:
+    """Killed while committing to v2, then started with v1: refused at once, and v2 goes on."""
+    rig.prepare()
+    rows = [row() for _ in range(20)]
+    rig.insert(rows)
+    assert rig.run("run", "--endpoint", "Sales", fault="staged.committing").returncode == KILLED
+    rig.delays = DelaysVersion.V1
+    rig.create_levels()
+    refused = rig.run("run", "--endpoint", "Sales", "--once")
+    assert refused.returncode == ExitCode.PREFLIGHT_REFUSED, refused.stderr
+    assert "migrator run --delays v2 --once" in refused.stderr
+    assert rig.batch_states() == {"committing": 1}
+    rig.delays = DelaysVersion.V2
+    rig.migrate()
+    account = rig.account(rows, "Billing")
+    assert (account.found, account.lost, account.duplicated) == (20, (), ())
+    rig.delays = DelaysVersion.V1
+    rig.insert([row()])
+    rig.migrate()
+    assert rig.batch_states() == {"handed_over": 2}
+
+
 @pytest.mark.punctual
 def test_once_that_is_stopped_says_so_and_goes_on_later(rig: Rig) -> None:
     """SIGTERM ends it within its batch, with 143; the next run finishes."""

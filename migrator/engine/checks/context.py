@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.preview import EndpointPreview
+from migrator.domain.report import OpenCommit
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName
@@ -59,6 +60,8 @@ class Choices:
     vhost: str = "/"
     held: Collection[QueueName] = ()
     """Destinations that an earlier run could not reach, and whose rows it left in the store."""
+    other_commits: Sequence[OpenCommit] = ()
+    """Batches of ended processes that only a run into other delays can settle."""
 
     def mode_of(self, endpoint: str) -> str:
         """Return what is done for *endpoint*."""

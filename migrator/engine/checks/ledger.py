@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
+from migrator.domain.report import OpenCommit
+from migrator.domain.routing import DelaysVersion
 from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing
 from migrator.ports import LedgerFacts, NotChecked
 
 NAME: Final = "ledger"
 
 
-def check(ledger: LedgerFacts) -> Iterator[Finding]:
+def check(
+    ledger: LedgerFacts,
+    *,
+    version: DelaysVersion | None = None,
+    other_commits: Sequence[OpenCommit] = (),
+) -> Iterator[Finding]:
     """Refuse a ledger that is missing, of another version, or copied from another database.
 
+    Also one with *other_commits*, when messages are to enter the delays *version*; None: none are.
     Warn of a database that may forget what it has committed, by itself or by a failover.
     """
     try:
@@ -29,6 +37,21 @@ def check(ledger: LedgerFacts) -> Iterator[Finding]:
         yield Finding(check=NAME, level=Level.OK, subject="ledger", text=text)
         yield from _forgetful(ledger)
         yield from _replicated(ledger)
+    if version is not None and other_commits:
+        yield _half_handed_over(version, other_commits)
+
+
+def _half_handed_over(version: DelaysVersion, commits: Sequence[OpenCommit]) -> Finding:
+    batches = ", ".join(str(each.batch) for each in commits)
+    delays = commits[0].delays
+    return Finding(
+        check=NAME,
+        level=Level.REFUSED,
+        subject=f"batches in committing: {batches}",
+        text=f"they were on their way into delays {delays} when their process ended, and a run "
+        f"into delays {version} cannot find out whether they went",
+        remedy=f"settle them by `migrator run --delays {delays} --once`, then start with {version}",
+    )
 
 
 def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:

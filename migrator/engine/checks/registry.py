@@ -78,7 +78,9 @@ CHECKS: Final[Mapping[str, Check]] = {
         c.store, chosen_endpoints(c.store, c.endpoint_names), c.clock, c.choices.due_times
     ),
     endpoints.NAME: lambda c: endpoints.check(c.store, c.endpoint_names),
-    ledger.NAME: lambda c: ledger.check(c.ledger),
+    ledger.NAME: lambda c: ledger.check(
+        c.ledger, version=_version(c), other_commits=c.choices.other_commits
+    ),
     legacy_table.NAME: lambda c: legacy_table.check(c.store, c.previews_of(*MOVING)),
     policies.NAME: lambda c: policies.check(
         c.broker,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from migrator.domain.findings import Level
+from migrator.domain.report import OpenCommit
+from migrator.domain.routing import DelaysVersion
+from migrator.domain.timeouts import BatchId, Lane
 from migrator.engine.checks.ledger import check
 from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing, PreflightRefused
 from migrator.ports import NotChecked
@@ -47,3 +50,13 @@ def test_ledgers_that_do_not_fit_are_refused(failure: PreflightRefused, remedy: 
     (found,) = check(FakeLedger(failure))
     assert (found.level, found.text) == (Level.REFUSED, str(failure))
     assert found.remedy.startswith(remedy)
+
+
+def test_batches_that_only_other_delays_can_settle_are_refused() -> None:
+    """Whoever moves nothing into any delays does not mind."""
+    commits = [OpenCommit(batch=BatchId(7), lane=Lane(0), delays="v2")]
+    _, found = check(FakeLedger(), version=DelaysVersion.V1, other_commits=commits)
+    assert (found.level, found.subject) == (Level.REFUSED, "batches in committing: 7")
+    assert "migrator run --delays v2 --once" in found.remedy
+    (fine,) = check(FakeLedger(), version=None, other_commits=commits)
+    assert fine.level is Level.OK
