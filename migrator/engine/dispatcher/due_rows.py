@@ -64,6 +64,8 @@ class DueRows:
         self._settling: dict[BatchId, Pending[None]] = {}
         self._active: set[BatchId] = set()
         self._may_have_left = True
+        self._claims_in_vain = False
+        """The last claim failed; that what is left can be looked for does not mend it."""
         self._setback = Setback()
         self._next_poll_s = float("-inf")
         self._next_fold_s = parts.clock.monotonic_s() + _FOLD_EVERY_S
@@ -174,9 +176,12 @@ class DueRows:
             raise
         except MigratorError as exc:
             self._control.extendleft(reversed(claim.deliveries))
+            self._claims_in_vain = self._claims_in_vain or not self._may_have_left
             self._look_back_after(exc)
             return
-        self._setback.clear()
+        self._claims_in_vain = self._claims_in_vain and self._may_have_left
+        if not self._claims_in_vain:
+            self._setback.clear()
         for claimed in found:
             self._begin_sending(claimed)
         if self._may_have_left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from migrator.domain.renewal import OFTEN
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import TimeoutId
-from migrator.errors import StoreUnavailable
+from migrator.errors import ClockInDoubt, StoreUnavailable
 from tests.unit.engine.dispatcher.world import CONTROL, RETRIES, TIMEOUTS, World
 
 RETRY_1 = "retry.1"
@@ -312,6 +313,32 @@ def test_deliveries_stay_in_hand_while_the_store_is_away() -> None:
     assert session.problem is None
     assert len(world.ledger.stored) == 1
     assert not world.link.unacked
+
+
+def test_a_clock_in_doubt_is_one_problem_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That what is left open can be looked for meanwhile is no recovery: it would be told so."""
+    world = World()
+    session = world.session(world.parts())
+    session.start()
+    while not session.has_polled:
+        session.turn(may_take=True)
+    with monkeypatch.context() as patch:
+        now = world.clock.now
+
+        def in_doubt() -> datetime:
+            raise ClockInDoubt("it jumped", earliest=now())
+
+        patch.setattr(world.clock, "now", in_doubt)
+        while session.problem is None:
+            session.turn(may_take=True)
+        for _ in range(300):
+            session.turn(may_take=True)
+            assert isinstance(session.problem, ClockInDoubt)
+    world.store(1, 1.0)
+    for _ in range(300):
+        session.turn(may_take=True)
+    assert session.problem is None
+    assert world.delivered() == {"m-1": 1}
 
 
 def test_nothing_is_consumed_before_the_store_has_answered() -> None:
