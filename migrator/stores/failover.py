@@ -183,14 +183,19 @@ class _Work:
         return self._found
 
     def _number_above(self, seen: Collection[int]) -> None:
-        """Give new batches numbers that no message bears; this stays when all else is undone."""
+        """Give new batches numbers that no message bears; this stays when all else is undone.
+
+        Drawn one by one: to set a sequence is a right that a daemon's user need not have.
+        """
         batch = self._ledger.batch
         highest = max([*seen, *(each.batch for each in self._terms.receipts)], default=0)
         name = self._connection.dialect.identifier_preparer.format_table(batch)
         sequence = func.pg_get_serial_sequence(name, "id")
-        most = select(func.coalesce(func.max(batch.c.id), 0)).scalar_subquery()
-        above = func.greatest(func.nextval(sequence), most, highest)
-        self._connection.execute(select(func.setval(sequence, above)))
+        most = self._connection.scalar(select(func.max(batch.c.id))) or 0
+        present = self._connection.scalar(select(func.nextval(sequence))) or 0
+        left = func.generate_series(present + 1, max(most, highest)).table_valued("number")
+        drawn = select(func.nextval(sequence).label("drawn")).select_from(left).subquery()
+        self._connection.execute(select(func.max(drawn.c.drawn)))
 
     # ── messages that were met ──────────────────────────────────────────────────────────────
 
