@@ -13,10 +13,10 @@ from migrator.errors import ConfigError
 
 MASK: Final = "***"
 _USER_INFO: Final = re.compile(
-    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?!,\s{0,9}\w{1,40}://)\S){0,1024}@"
+    r"(\w{1,40}://[^\s:@/]{0,255}):(?:(?:(?!,\s{0,9}\w{1,40}://)\S){0,1024}@|\S{0,1024}@)"
 )
 """Up to the last ``@`` before the next address: a password may hold ``@``, ``/`` and ``:`` by
-mistake.
+mistake. Without one there, what looks like an address is a part of the password.
 
 Every repetition here has an end, so that a long text takes no longer than its length.
 """

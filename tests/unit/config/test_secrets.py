@@ -34,6 +34,8 @@ from migrator.errors import ConfigError
             "cannot reach amqp://a:***@c, then x://d:***@f",
         ),
         ("http://:swordfish@host", "http://:***@host"),
+        ("amqp://a:b@c,amqp://d:e@f", "amqp://a:***@c,amqp://d:***@f"),
+        ("amqp://a:sword,x://fish@host", "amqp://a:***@host"),
         ("amqp://localhost", "amqp://localhost"),
         ("time 10:00 user@example.org", "time 10:00 user@example.org"),
         ("sqlite:////var/lib/legacy.db", "sqlite:////var/lib/legacy.db"),
