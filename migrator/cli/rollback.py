@@ -37,6 +37,7 @@ from migrator.engine.rollback import (
     dispatching,
 )
 from migrator.errors import ExitCode, MigratorError
+from migrator.ports import StoreEndpoint
 from migrator.wiring import App
 
 EPILOG = """\b
@@ -152,12 +153,25 @@ def _rolled_back(app: App, scope: RollbackScope, terms: RecallTerms | None) -> _
         is_open=any(scope.covers(batch) for batch in app.books.open_batches()),
         way=way,
     )
-    if terms is not None and way is not None and way.expected.may_find:
-        try:
+    try:
+        if terms is not None and way is not None and way.expected.may_find:
             report.way = brought_back(app, _handed_over(scope), terms, way.expected)
-        except MigratorError as exc:
-            report.stopped_by = exc
+        if scope.run is None and report.is_whole and not released.busy:
+            _forget_held(app, scope)
+    except MigratorError as exc:
+        report.stopped_by = exc
     return report
+
+
+def _forget_held(app: App, scope: RollbackScope) -> None:
+    """Have `status` list no destination any more for which nobody is to hand over rows."""
+    from migrator.ledger.dispatching import SqlDispatching
+
+    books = SqlDispatching(app.engine, app.tables)
+    for each in app.books.held():
+        if scope.endpoint is None or each.source == scope.endpoint.source:
+            endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
+            books.free(endpoint, [each.destination])
 
 
 def _handed_over(scope: RollbackScope) -> RecallScope:

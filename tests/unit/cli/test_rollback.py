@@ -191,3 +191,23 @@ def test_the_first_half_is_told_when_the_second_fails(claimed: Program) -> None:
     ended = claimed(*broker, "rollback", "--yes", "--json", codes=[4])
     assert "cannot be reached" in ended.document["stopped_by"]
     assert ended.document["handed_over"]["expected"]["in_levels"] == 10
+
+
+def test_what_was_held_is_forgotten_with_the_whole(claimed: Program) -> None:
+    """Of the endpoints that are meant, once nobody works; a run's rollback leaves it."""
+    held = "SELECT source FROM migrator_held_destination ORDER BY source"
+    claimed.change(
+        *(
+            "INSERT INTO migrator_held_destination (source, destination, endpoint, reason, detail,"
+            f" tries, since, next_try_at) VALUES ('{source}', 'Gone', 'Sales',"
+            " 'destination-unknown', '-', 1, '2026-01-01', '2026-01-01')"
+            for source in ("other", "Sales_TimeoutData")
+        )
+    )
+    sources = claimed.rows(held)
+    claimed("rollback", "--run", "1", "--yes")
+    assert claimed.rows(held) == sources
+    claimed("rollback", "--endpoint", "Sales", "--yes")
+    assert claimed.rows(held) == [("other",)]
+    claimed("rollback", "--yes")
+    assert claimed.rows(held) == []
