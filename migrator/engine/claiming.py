@@ -140,7 +140,7 @@ class Claimer:
         if is_fresh:
             self._look_again(lease)
         claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
-        if claimed is None and not is_fresh:
+        if claimed is None and not is_fresh and not only_overdue:
             self._look_again(lease)
             claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
         return claimed

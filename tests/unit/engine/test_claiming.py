@@ -136,6 +136,19 @@ def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
     assert set(store.asked) == {"B"}
 
 
+def test_who_asks_for_overdue_rows_again_and_again_looks_now_and_then() -> None:
+    """A lane whose receipt is late asks at each turn of its wait, however many rows are to come."""
+    store, clock = Store(4), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lane = _idle(store, clock, look)
+    for _ in range(10):
+        assert lane.claim(LEASE, max_rows=2, only_overdue=True) is None
+    assert store.looks == 1
+    store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, -1.0)])
+    clock.elapsed += 0.6
+    assert lane.claim(LEASE, max_rows=2, only_overdue=True) is not None
+
+
 def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> None:
     """A lane that is busy looks at the others every now and then."""
     store, clock = Store(0), MemoryClock()
