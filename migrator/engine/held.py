@@ -44,11 +44,11 @@ class HeldDestinations:
     def is_held(self, destination: str, *, now: datetime) -> bool:
         """Return whether *destination* is left alone at *now*."""
         held = self._held.get(destination)
-        return held is not None and held.next_try_at > now
+        return held is not None and _waits(held, now)
 
     def not_now(self, now: datetime) -> Collection[str]:
         """Return the destinations whose rows are not to be claimed at *now*."""
-        return [name for name, held in self._held.items() if held.next_try_at > now]
+        return [name for name, held in self._held.items() if _waits(held, now)]
 
     def left_out(self, now: datetime) -> Collection[str]:
         """Return the destinations that a look has to free before their rows are claimed.
@@ -58,12 +58,12 @@ class HeldDestinations:
         return [
             name
             for name, held in self._held.items()
-            if held.reason != Reason.UNROUTABLE or held.next_try_at > now
+            if held.reason != Reason.UNROUTABLE or _waits(held, now)
         ]
 
     def to_try(self, now: datetime) -> Collection[HeldDestination]:
         """Return what is to be tried again at *now*."""
-        return [held for held in self._held.values() if held.next_try_at <= now]
+        return [held for held in self._held.values() if not _waits(held, now)]
 
     def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
         """Hold *destination* for a while, twice as long as the last time; return for how long."""
@@ -89,6 +89,11 @@ class HeldDestinations:
             self._books.free(self.endpoint, found)
         for name in found:
             del self._held[name]
+
+
+def _waits(held: HeldDestination, now: datetime) -> bool:
+    """Return whether the next try is to come; one too far off is of a clock that was put back."""
+    return timedelta(0) < held.next_try_at - now <= LONGEST_WAIT
 
 
 def is_over(held: HeldDestination, *, now: datetime) -> bool:

@@ -36,6 +36,17 @@ def test_what_is_held_survives_the_process() -> None:
     assert [each.destination for each in after.to_try(START + timedelta(seconds=15))] == ["Gone"]
 
 
+def test_a_clock_that_was_an_hour_ahead_holds_nothing_for_an_hour() -> None:
+    """Once it is put right, what was held by it is tried at once."""
+    held = HeldDestinations(DispatchLedger(), ENDPOINT)
+    held.hold("Gone", GONE, now=START + timedelta(hours=1))
+    assert not held.is_held("Gone", now=START)
+    assert not held.not_now(START)
+    assert [each.destination for each in held.to_try(START)] == ["Gone"]
+    held.hold("Gone", GONE, now=START)
+    assert held.is_held("Gone", now=START)
+
+
 def test_a_freed_destination_is_forgotten_everywhere() -> None:
     """The next failure counts from the beginning."""
     ledger = DispatchLedger()
