@@ -20,7 +20,13 @@ from migrator.domain.conversion import Quarantine, destination_of
 from migrator.domain.report import HeldRows
 from migrator.domain.timeouts import QueueName, TimeoutId
 from migrator.engine.held import HeldDestinations, is_over
-from migrator.errors import AccessRefused, StoreError, StoreUnavailable, TargetError
+from migrator.errors import (
+    AccessRefused,
+    MigratorError,
+    StoreError,
+    StoreUnavailable,
+    TargetError,
+)
 from migrator.ports import (
     Batch,
     Batches,
@@ -145,8 +151,18 @@ class Holding:
                 held.free(columns)
 
     def look(self) -> bool:
-        """Look at what is to be tried again now; return whether anything can be reached again."""
-        return self._look(due_until=self._clock.now())
+        """Look at what is to be tried again now; return whether anything can be reached again.
+
+        What keeps it from looking, a clock in doubt or a database that is away, is logged.
+        """
+        with self._lock:
+            if not any(self._held.values()):
+                return False
+        try:
+            return self._look(due_until=self._clock.now())
+        except MigratorError as exc:
+            _not_looked_at(exc)
+            return False
 
     def rows(self, store: Store, endpoints: Collection[StoreEndpoint]) -> Sequence[HeldRows]:
         """Return how many rows wait for what is held, by destination; reads all rows.
@@ -224,10 +240,7 @@ class Holding:
         try:
             lost = self._lost({*names.values()})
         except TargetError as exc:
-            _log.info(
-                "held destinations could not be looked at now",
-                extra={"action": "held_not_looked_at", "error": str(exc)},
-            )
+            _not_looked_at(exc)
             return False
         self.forget([name for name in names.values() if name not in lost])
         return any([self._judge(of, held, lost.get(names[held.destination])) for of, held in due])
@@ -266,3 +279,10 @@ class Holding:
             except AccessRefused:
                 continue  # its rows are claimed, and the lane says which right is missing
         return found
+
+
+def _not_looked_at(exc: MigratorError) -> None:
+    _log.info(
+        "held destinations could not be looked at now",
+        extra={"action": "held_not_looked_at", "error": str(exc)},
+    )

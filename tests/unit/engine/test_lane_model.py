@@ -37,6 +37,7 @@ from tests.unit.engine.memory import (
     ENDPOINT,
     LEASE,
     RUN,
+    START,
     AtOnce,
     Killed,
     MemoryBroker,
@@ -558,6 +559,24 @@ def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
     assert 10 <= world.clock.elapsed < 15
     (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
     assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told.waits_for  # type: ignore[attr-defined]
+
+
+def test_held_destinations_are_not_looked_at_while_the_clock_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no bug of the job that looks."""
+    world = half_lost()
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+
+    def in_doubt() -> datetime:
+        raise ClockInDoubt("it jumped", earliest=START)
+
+    monkeypatch.setattr(world.clock, "now", in_doubt)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    assert not world.holding.look()
+    assert [getattr(each, "action", "") for each in caplog.records] == ["held_not_looked_at"]
 
 
 def test_a_late_receipt_is_awaited_and_bound_again_while_the_clock_is_in_doubt(
