@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from migrator.database.engine import writing
 from migrator.domain.conversion import Quarantine, Reason
+from migrator.domain.report import OpenCommit
 from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
@@ -333,6 +334,22 @@ def test_runs_and_events_are_kept(site: Site) -> None:
     assert (event.kind, event.actor, event.batch) == ("run_begun", "test", 1)
     assert event.detail == {"endpoint": "Sales.Orders", "n": 1}
     assert site.books.events(after=event.id) == []
+
+
+def test_commits_are_told_that_no_run_into_these_delays_can_have_begun(site: Site) -> None:
+    """By the runs since the batch was claimed; one that is not committing is nobody's concern."""
+    endpoint, lease = site.create(hours(2)), site.lease()
+    site.runs.begin(endpoint, {"delays": "v1"})
+    run = site.runs.begin(endpoint, {"delays": "v2"})
+    batch = site.claim(endpoint, lease, run=run).batch
+    assert site.books.commits_of_others("v1") == []
+    for event in (Event.BEGIN_STAGING, Event.ALL_CONFIRMED, Event.BEGIN_COMMIT):
+        batch = site.batches.advance(batch, event, lease)
+    found = OpenCommit(batch=batch.id, lane=lease.lane, delays="v2")
+    assert site.books.commits_of_others("v1") == [found]
+    assert site.books.commits_of_others("v2") == []
+    site.runs.begin(endpoint, {"delays": "v1"})
+    assert site.books.commits_of_others("v1") == []
 
 
 def test_the_clock_is_the_databases_and_goes_on_between_samples(site: Site) -> None:

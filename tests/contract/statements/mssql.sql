@@ -145,6 +145,16 @@ SELECT migrator.timeout.endpoint, migrator.timeout.reason, count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 GROUP BY migrator.timeout.endpoint, migrator.timeout.reason ORDER BY migrator.timeout.endpoint, migrator.timeout.reason;
 
+-- ledger/books.py SqlBooks.commits_of_others
+SELECT migrator.batch.id, migrator.batch.lane, migrator.batch.run_id
+FROM migrator.batch
+WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id;
+
+-- ledger/books.py SqlBooks.commits_of_others
+SELECT migrator.run.id, migrator.run.options
+FROM migrator.run
+WHERE migrator.run.id >= :id_1;
+
 -- ledger/books.py SqlBooks.doubtful
 SELECT count(*) AS count_1
 FROM migrator.batch
@@ -527,7 +537,7 @@ UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attem
 -- ledger/upkeep.py SqlUpkeep.resolve
 UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1;
 
--- ledger/version.py current
+-- ledger/version.py _current
 SELECT version_num
 FROM migrator.alembic_version;
 

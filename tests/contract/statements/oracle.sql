@@ -145,6 +145,16 @@ SELECT migrator_timeout.endpoint, migrator_timeout.reason, count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 GROUP BY migrator_timeout.endpoint, migrator_timeout.reason ORDER BY migrator_timeout.endpoint, migrator_timeout.reason;
 
+-- ledger/books.py SqlBooks.commits_of_others
+SELECT migrator_batch.id, migrator_batch.lane, migrator_batch.run_id
+FROM migrator_batch
+WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id;
+
+-- ledger/books.py SqlBooks.commits_of_others
+SELECT migrator_run.id, migrator_run.options
+FROM migrator_run
+WHERE migrator_run.id >= :id_1;
+
 -- ledger/books.py SqlBooks.doubtful
 SELECT count(*) AS count_1
 FROM migrator_batch
@@ -528,7 +538,7 @@ UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attem
 -- ledger/upkeep.py SqlUpkeep.resolve
 UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1;
 
--- ledger/version.py current
+-- ledger/version.py _current
 SELECT version_num
 FROM migrator_alembic_version;
 
