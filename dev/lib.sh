@@ -189,6 +189,24 @@ ensure_mysql() {
     ) 9>.mysql/lock || { say "could not get MySQL from Debian's unstable suite"; return 1; }
 }
 
+# Have RabbitMQ 4 in .roots/trixie, and be allowed to start it from there; remove that folder to get
+# a newer one.
+ensure_rabbitmq4() {
+    local as=()
+    [ "$(id -u)" = 0 ] || as=(--map-root-user)
+    unshare --mount "${as[@]}" true 2>/dev/null || {
+        say "RabbitMQ 4 for the tests wants root, or users who may make namespaces"
+        return 1
+    }
+    compgen -G '.roots/trixie/usr/lib/rabbitmq/lib/rabbitmq_server-4.*' >/dev/null && return
+    command -v apt-get >/dev/null || {
+        say "RabbitMQ 4 for the tests is to be had from Debian's mirrors only"
+        return 1
+    }
+    say "unpacking RabbitMQ 4 into .roots/trixie"
+    dev/unpack trixie rabbitmq-server || { say "could not get RabbitMQ 4 from Debian's trixie suite"; return 1; }
+}
+
 _has_server() { # rabbitmq|postgresql|mariadb|chromium
     local found
     case $1 in
