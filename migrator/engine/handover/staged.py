@@ -161,6 +161,9 @@ class StagedHandOver:
         if self._is_committed(batch_pass):
             return self._known(batch.id)
         del self._without_receipt[batch_pass]
+        batch = self._known(batch.id)
+        if batch.state not in _UNRESOLVED:
+            return batch  # found to be back while leftovers of its older passes were looked at
         event = Event.ALL_REDELIVERED if self._is_whole(batch_pass, rows) else Event.GIVE_UP
         batch = self._batches.advance(batch, event, self._lease)
         self._fault("staged.resolved")

@@ -548,6 +548,20 @@ def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
     assert world.doubled() == []
 
 
+def test_a_commit_that_comes_back_before_waste_of_its_older_pass_is_sent_again() -> None:
+    """The lane is not taken for lost: it was this session that found out."""
+    world = World(rows=BATCH)
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.committing", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    (batch,) = world.ledger.batches.values()
+    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    world.broker.staging.append((waste, 0, "waste"))
+    world.run_to_the_end(Mode.STAGED)
+    assert (world.lost(), world.doubled()) == ([], [])
+
+
 def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
