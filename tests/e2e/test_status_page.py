@@ -66,6 +66,7 @@ def test_the_page_follows_a_daemon_and_commands_it(rig: Rig) -> None:
             seen.keep("daemon-390-dark")
             time.sleep(5)
             assert handed_over(page) == paused > 0
+            rig.create_receivers("Nobody")
             page.get_by_role("link", name="Look at the rows").click()
             page.get_by_role("button", name="Try again", exact=True).click()
             expect(page.get_by_role("status")).to_contain_text("1 row of the quarantine")
