@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -34,9 +35,11 @@ def is_our_clock(settings: ConnectionSettings, now: Callable[[], datetime]) -> b
         before = now()
         death = _death(connection.channel())
         after = now()
-        connection.close()
     except PIKA_FAILURES as exc:
         raise closing_error(exc, settings.address) from exc
+    finally:
+        with suppress(*PIKA_FAILURES):
+            connection.close()
     if death is None:
         return None
     # whole seconds, cut off: it was within the second that began then
