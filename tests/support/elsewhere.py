@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -42,6 +43,7 @@ from sqlglot import expressions as e
 from sqlglot.errors import SqlglotError
 
 from migrator.ledger.names import PREFIX
+from migrator.stores.local_time import LocalTime
 from tests.support.statements import kind_of
 
 SNAPSHOTS: Final = Path(__file__).parents[1] / "contract" / "statements"
@@ -70,8 +72,8 @@ ALSO_NULL: Final = frozenset({"stores/owners.py unowned_rows", "stores/owners.py
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
 _PACKAGE: Final = Path(__file__).parents[2] / "migrator"
-_OWN: Final = ("stores/dialects/", "database/")
-"""What a dialect says to its own database alone."""
+_OWN: Final = ("stores/dialects/", "database/", "stores/failover.py")
+"""What a dialect says to its own database alone, and what only PostgreSQL is ever told."""
 _IN_LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+?)\]")
 _UNKNOWN: Final = re.compile(r" OUTPUT deleted\.\w+")
 """What the parser does not know; a statement without it is one, too."""
@@ -122,7 +124,7 @@ class Watch:
         place = _place(sys._getframe(1))
         if place is None or place.startswith(_OWN):
             return
-        if not isinstance(element, SelectBase | UpdateBase):
+        if not isinstance(element, SelectBase | UpdateBase) or _is_in_local_time(element):
             return
         # a transaction is open, and the database waits only for a while
         self._heard.append((connection.dialect.name, place, element, [*many] or [one]))
@@ -162,6 +164,13 @@ class Watch:
                 f"--snapshot-update, and read what it writes into tests/contract/statements\n"
                 f"{statement}"
             )
+
+
+def _is_in_local_time(element: ClauseElement) -> bool:
+    """Return whether a due column holds local time, which it does on PostgreSQL alone."""
+    written_to = element.table.c if isinstance(element, UpdateBase) else ()
+    parts = chain(visitors.iterate(element), written_to)
+    return any(isinstance(getattr(each, "type", None), LocalTime) for each in parts)
 
 
 def read_snapshot(kind: str) -> defaultdict[str, set[str]]:
