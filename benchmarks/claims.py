@@ -49,7 +49,7 @@ from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import build_tables
-from migrator.ports import ClaimRequest, Claims, Cursor, Store
+from migrator.ports.store import ClaimRequest, Claims, Cursor, Store
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.store import AzureStore
 from migrator.stores.claims import SqlClaims

@@ -27,7 +27,7 @@ from migrator.domain.routing import (
 )
 from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetError
-from migrator.ports import Unreachable
+from migrator.ports.broker import Unreachable
 
 _log = logging.getLogger(__name__)
 

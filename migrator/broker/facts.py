@@ -35,7 +35,14 @@ from migrator.domain.routing import (
 from migrator.domain.timeouts import QueueName
 from migrator.domain.ways import Way
 from migrator.errors import TargetError
-from migrator.ports import BrokerServer, DelayEntities, NotChecked, Policy, QueueProbe, Room
+from migrator.ports.preflight import (
+    BrokerServer,
+    DelayEntities,
+    NotChecked,
+    Policy,
+    QueueProbe,
+    Room,
+)
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.broker.management import ManagementApi

@@ -25,7 +25,7 @@ from migrator.domain.marks import Pass, build_mark
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import Lane
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
-from migrator.ports import Outgoing, Settled, Staging
+from migrator.ports.broker import Outgoing, Settled, Staging
 
 _log = logging.getLogger(__name__)
 

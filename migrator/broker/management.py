@@ -20,7 +20,7 @@ from migrator.domain.decommission import Binding, Entity
 from migrator.domain.levels import Kind, NodeAlarms, PolicyRule, QueueState
 from migrator.domain.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
-from migrator.ports import Room
+from migrator.ports.preflight import Room
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20

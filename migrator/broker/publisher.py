@@ -33,7 +33,7 @@ from migrator.broker.wire import Wire
 from migrator.domain.marks import ForeignMark, Pass, parse_mark
 from migrator.domain.routing import parse_routing_key
 from migrator.errors import MigratorError, TargetUnavailable
-from migrator.ports import Settled
+from migrator.ports.broker import Settled
 
 IdentityOfReturned = Callable[[Any, Any], Hashable]
 """From method and properties of a returned message to what its parcel is known by."""

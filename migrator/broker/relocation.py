@@ -27,8 +27,9 @@ from migrator.domain.relocation import DROPPED
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import BatchId
 from migrator.errors import AccessRefused
-from migrator.ports import Answers, Settled
+from migrator.ports.broker import Settled
 from migrator.ports.levels import LevelMessage, Move
+from migrator.ports.satellites import Answers
 
 _log = logging.getLogger(__name__)
 

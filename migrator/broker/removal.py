@@ -36,7 +36,7 @@ from migrator.domain.routing import (
     level_name,
 )
 from migrator.errors import PreflightRefused, TargetError
-from migrator.ports import FaultPoint
+from migrator.ports.work import FaultPoint
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.broker.management import ManagementApi

@@ -15,7 +15,8 @@ from migrator.broker.destinations import leads_nowhere, unbound, unknown
 from migrator.broker.topology import FindBindings
 from migrator.domain.routing import Topology
 from migrator.domain.timeouts import QueueName
-from migrator.ports import Route, Unreachable
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import Route
 
 
 class RabbitRoutes:

@@ -22,7 +22,8 @@ from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
 from migrator.domain.marks import Pass
 from migrator.domain.timeouts import BatchId, NativeMessage, QueueName
 from migrator.errors import TargetUnavailable
-from migrator.ports import Answers, Delivery, Letter, Settled
+from migrator.ports.broker import Settled
+from migrator.ports.satellites import Answers, Delivery, Letter
 
 _NO_PASS: Final = Pass(batch=BatchId(0), attempt=0)
 

@@ -37,7 +37,7 @@ from migrator.domain.marks import ForeignMark, Mark, Pass, build_mark, parse_mar
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import Lane
 from migrator.errors import HandOverDoubtful, TargetUnavailable
-from migrator.ports import Held, Outgoing, Settled
+from migrator.ports.broker import Held, Outgoing, Settled
 
 _DELIVERY_LIMIT: Final = 100_000
 """RabbitMQ 4 drops after 20 by default; every lost connection counts as one delivery."""

@@ -16,7 +16,7 @@ from migrator.domain.timeouts import BatchId
 from migrator.errors import ConfigError, ExitCode
 from migrator.ledger.returning import GoingBack
 from migrator.ledger.upkeep import Resolution
-from migrator.ports import Batch
+from migrator.ports.work import Batch
 from migrator.wiring import App
 
 verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")

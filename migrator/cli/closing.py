@@ -15,7 +15,7 @@ from migrator.domain.states import BatchState, RowState
 from migrator.errors import ConfigError, PreflightRefused, SourceElsewhere, SourceGone, StoreError
 from migrator.ledger.returning import TOWARDS, GoingBack, ReturnOutcome
 from migrator.ledger.upkeep import HalfDoneOutcome
-from migrator.ports import Batch, StoreEndpoint
+from migrator.ports.work import Batch, StoreEndpoint
 from migrator.wiring import App
 
 if TYPE_CHECKING:

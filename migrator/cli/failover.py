@@ -14,7 +14,7 @@ from migrator.domain.failover import Settlement
 from migrator.engine.recall import RecallTerms
 from migrator.errors import ExitCode, PreflightRefused
 from migrator.ledger import version
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 
 

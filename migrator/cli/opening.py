@@ -16,7 +16,7 @@ from migrator.domain.report import OpenCommit
 from migrator.domain.satellites import timeouts_queue
 from migrator.domain.timeouts import QueueName
 from migrator.errors import ConfigError, MigratorError
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 
 if TYPE_CHECKING:  # most verbs survey nothing and check nothing

@@ -37,7 +37,7 @@ from migrator.engine.rollback import (
     dispatching,
 )
 from migrator.errors import ExitCode, MigratorError
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 
 EPILOG = """\b

@@ -18,7 +18,7 @@ from migrator.daemon.vacancies import Vacancies
 from migrator.daemon.worker import Stop, WorkerThread
 from migrator.domain.timeouts import Lane
 from migrator.errors import HandOverDoubtful, Interrupted, LedgerAdopted, MigratorError
-from migrator.ports import Leases
+from migrator.ports.ledger import Leases
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from migrator.daemon.errand import Errand
 from migrator.domain.canary import Flight, flight_text, probe_document
 from migrator.domain.jobs import JobReport
 from migrator.errors import Interrupted, MigratorError
-from migrator.ports import Runs
+from migrator.ports.ledger import Runs
 
 _log = logging.getLogger(__name__)
 

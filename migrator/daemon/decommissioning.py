@@ -14,7 +14,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.owner import is_surely_dead
 from migrator.domain.timeouts import RECALL_LANE
 from migrator.errors import PreflightRefused
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 from migrator.wiring.dispatchers import DispatcherWiring
 

@@ -26,7 +26,7 @@ from migrator.errors import (
     LedgerAdopted,
     MigratorError,
 )
-from migrator.ports import Leases
+from migrator.ports.ledger import Leases
 
 _log = logging.getLogger(__name__)
 

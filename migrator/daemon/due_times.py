@@ -18,7 +18,7 @@ from migrator.daemon.gate import Gate
 from migrator.domain.throttle import Hold, Signal
 from migrator.domain.timeouts import EndpointName
 from migrator.engine.due_times import DueTimeReading
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 
 AGAIN_S: Final = 600.0
 HELD_AGAIN_S: Final = 15.0

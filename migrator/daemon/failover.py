@@ -25,9 +25,9 @@ from migrator.domain.timeouts import Lane, TimeoutId
 from migrator.engine.failover import own_mark, seen_in_levels, timeout_of, whole
 from migrator.engine.recall import RecallProgress, RecallTerms
 from migrator.errors import PreflightRefused
-from migrator.ports import StoreEndpoint
 from migrator.ports.levels import LevelMessage, ScanLimits
 from migrator.ports.preflight import NotChecked
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.failover import FailoverTerms
 from migrator.wiring import App
 from migrator.wiring.recall import RecallWiring

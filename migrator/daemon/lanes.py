@@ -23,7 +23,8 @@ from migrator.errors import (
     LedgerAdopted,
     MigratorError,
 )
-from migrator.ports import Leases, StoreEndpoint
+from migrator.ports.ledger import Leases
+from migrator.ports.work import StoreEndpoint
 
 _log = logging.getLogger(__name__)
 

@@ -50,7 +50,8 @@ from migrator.daemon.worker import Stop
 from migrator.domain.report import HeldRows
 from migrator.domain.states import Mode
 from migrator.errors import ExitCode, MigratorError
-from migrator.ports import Batch, StoreEndpoint, Tracer
+from migrator.ports.tracing import Tracer
+from migrator.ports.work import Batch, StoreEndpoint
 from migrator.web.metrics import Instruments
 from migrator.web.places import own_socket
 from migrator.web.serving import WebPlan, serve

@@ -12,7 +12,8 @@ from typing import Final
 
 from migrator.domain.timeouts import Lane
 from migrator.errors import LeaseLost, MigratorError
-from migrator.ports import Lease, Leases
+from migrator.ports.ledger import Leases
+from migrator.ports.work import Lease
 
 _log = logging.getLogger(__name__)
 

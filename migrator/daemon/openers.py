@@ -20,7 +20,10 @@ from migrator.engine.dispatcher.session import DispatcherSession
 from migrator.engine.handover.direct import DirectHandOver
 from migrator.engine.handover.holding import Holding
 from migrator.engine.lane import LaneParts, LaneSession, Settled
-from migrator.ports import Link, SatelliteLink, StoreEndpoint, T, Tracer
+from migrator.ports.broker import Link
+from migrator.ports.satellites import SatelliteLink
+from migrator.ports.tracing import Tracer
+from migrator.ports.work import StoreEndpoint, T
 from migrator.wiring import App
 from migrator.wiring.dispatchers import DispatcherPlan, DispatcherWiring
 

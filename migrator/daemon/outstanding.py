@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from migrator.domain.report import HeldRows
 from migrator.engine.handover.holding import Holding
 from migrator.errors import MigratorError
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from migrator.daemon.errand import Errand
 from migrator.domain.jobs import JobReport
 from migrator.errors import Interrupted, MigratorError
-from migrator.ports import Runs
+from migrator.ports.ledger import Runs
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from migrator.daemon.lookout import Counted
 from migrator.domain.ladder import Ladder
 from migrator.domain.report import AuditEvent, Progress
 from migrator.domain.timeouts import EndpointName
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 
 

@@ -17,7 +17,8 @@ from migrator.daemon.supervision import Supervision
 from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode, MigratorError
-from migrator.ports import Runs, StoreEndpoint
+from migrator.ports.ledger import Runs
+from migrator.ports.work import StoreEndpoint
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from migrator.errors import MigratorError
-from migrator.ports import Runs
+from migrator.ports.ledger import Runs
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper, evict_dead
 from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import Interrupted
-from migrator.ports import Leases
+from migrator.ports.ledger import Leases
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from migrator.domain.timeouts import Lane
-from migrator.ports import Pending, T
+from migrator.ports.work import Pending, T
 
 R = TypeVar("R")
 

@@ -17,16 +17,8 @@ from migrator.domain.delays import LONGEST_DELAY
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
 from migrator.errors import StoreError
-from migrator.ports import (
-    Batch,
-    ClaimRequest,
-    Claims,
-    Clock,
-    Cursor,
-    FaultPoint,
-    Lease,
-    StoreEndpoint,
-)
+from migrator.ports.store import ClaimRequest, Claims, Cursor
+from migrator.ports.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 
 _REWIND_S: Final = 30.0
 """Rows written behind the cursor are seen after this at the latest."""

@@ -27,12 +27,13 @@ from migrator.domain.decommission_plan import make_plan
 from migrator.domain.decommission_record import BEGUN, ENDED, UNDONE, bindings_record
 from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.errors import MigratorError, TargetError
-from migrator.ports import FaultPoint, Runs, StoreEndpoint
 from migrator.ports.decommission import (
     DecommissionBroker,
     DecommissionLedger,
     DecommissionStore,
 )
+from migrator.ports.ledger import Runs
+from migrator.ports.work import FaultPoint, StoreEndpoint
 
 _LOOKS: Final = 2
 """One look could be at counts from before the cut."""

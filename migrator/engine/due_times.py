@@ -20,8 +20,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from migrator.domain.preview import zone_offset
-from migrator.ports import Clock, Store, StoreEndpoint
-from migrator.ports.store import DueTime
+from migrator.ports.store import DueTime, Store
+from migrator.ports.work import Clock, StoreEndpoint
 
 _FEW: Final = 3
 _SHARE: Final = 0.1

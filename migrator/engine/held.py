@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.conversion import Reason
-from migrator.ports import HeldBooks, HeldDestination, StoreEndpoint, Unreachable
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import HeldBooks, HeldDestination
+from migrator.ports.work import StoreEndpoint
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=5)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.timeouts import QueueName
-from migrator.ports import HandedOver, HandOvers
+from migrator.ports.preflight import HandedOver, HandOvers
 
 _OVERLAP: Final = timedelta(minutes=5)
 """A hand-over is recorded with the time at which its transaction began, and read once it ended; no

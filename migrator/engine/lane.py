@@ -22,18 +22,10 @@ from migrator.engine.handover.prepare import Prepared, Preparer
 from migrator.engine.handover.size import PassSize
 from migrator.engine.handover.staged import StagedHandOver
 from migrator.errors import LedgerError, MessageTooLarge, SourceGone
-from migrator.ports import (
-    Background,
-    Batch,
-    Batches,
-    Clock,
-    Lease,
-    Link,
-    NoTracer,
-    Passage,
-    Pending,
-    Tracer,
-)
+from migrator.ports.broker import Link
+from migrator.ports.ledger import Batches
+from migrator.ports.tracing import NoTracer, Passage, Tracer
+from migrator.ports.work import Background, Batch, Clock, Lease, Pending
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from migrator.domain.preview import EndpointPreview, Quarantinable, span_of, zon
 from migrator.domain.routing import entry_level
 from migrator.domain.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
 from migrator.engine.claiming import Selection
-from migrator.ports import Store, StoreEndpoint, SurveyedRow
+from migrator.ports.store import Store, SurveyedRow
+from migrator.ports.work import StoreEndpoint
 
 _EXAMPLES: Final = 3
 _MOST_REPLY_QUEUES: Final = 1000

@@ -20,9 +20,9 @@ from migrator.domain.marks import row_mark
 from migrator.domain.recall import MAY_GO, RecallOutcome, RecallScope
 from migrator.domain.states import HALF_DONE, BatchState, Mode
 from migrator.errors import PreflightRefused
-from migrator.ports import Batch, Clock, FaultPoint, Lease
 from migrator.ports.levels import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.ports.recall import Recalls, Sighting
+from migrator.ports.work import Batch, Clock, FaultPoint, Lease
 
 _CHUNK: Final = 500
 """Messages judged in one transaction."""

@@ -15,7 +15,9 @@ from typing import Final, Protocol
 from migrator.domain.states import HALF_DONE, BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, Lane, RunId
 from migrator.errors import SomeGone, SourceGone
-from migrator.ports import Batch, Batches, Claims, Lease, Leases, StoreEndpoint
+from migrator.ports.ledger import Batches, Leases
+from migrator.ports.store import Claims
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 
 RELEASABLE: Final = frozenset(
     {BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED, *HALF_DONE}

@@ -39,7 +39,7 @@ from migrator.domain.timeouts import (
 from migrator.errors import LeaseLost, LedgerError
 from migrator.ledger.leases import hold_lease
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
-from migrator.ports import Batch, Lease
+from migrator.ports.work import Batch, Lease
 
 
 class SqlBatches:

@@ -32,7 +32,7 @@ from migrator.errors import LedgerError
 from migrator.ledger.batches import batch_of
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.views import progress_view
-from migrator.ports import Batch, StoreEndpoint
+from migrator.ports.work import Batch, StoreEndpoint
 
 
 class SqlBooks:

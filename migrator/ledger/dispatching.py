@@ -38,7 +38,8 @@ from migrator.errors import LedgerError
 from migrator.ledger.leases import hold_lease
 from migrator.ledger.purging import count_purged
 from migrator.ledger.tables import LedgerTables
-from migrator.ports import HeldDestination, Lease, StoreEndpoint
+from migrator.ports.satellites import HeldDestination
+from migrator.ports.work import Lease, StoreEndpoint
 
 _FOLD_BATCHES: Final = 200
 """Batches looked at per call of ``fold``."""

@@ -14,7 +14,7 @@ from migrator.ledger.failover import standbys_behind
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
-from migrator.ports import NotChecked
+from migrator.ports.preflight import NotChecked
 
 
 class SqlLedgerFacts:

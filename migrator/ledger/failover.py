@@ -26,7 +26,8 @@ from migrator.domain.states import BatchState
 from migrator.domain.timeouts import RECALL_LANE, BatchId
 from migrator.errors import DatabaseFailedOver, LedgerBehind, LedgerError, StoreUnavailable
 from migrator.ledger.tables import LedgerTables
-from migrator.ports import Batch, Lease, NotChecked
+from migrator.ports.preflight import NotChecked
+from migrator.ports.work import Batch, Lease
 
 _log = logging.getLogger(__name__)
 

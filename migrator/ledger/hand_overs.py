@@ -16,7 +16,7 @@ from migrator.domain.timeouts import QueueName
 from migrator.errors import LedgerError
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
-from migrator.ports import HandedOver
+from migrator.ports.preflight import HandedOver
 
 
 class SqlHandOvers:

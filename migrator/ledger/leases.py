@@ -24,7 +24,7 @@ from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.failover import Continuity
 from migrator.ledger.tables import UNSETTLED, LedgerTables
-from migrator.ports import Lease
+from migrator.ports.work import Lease
 
 
 class SqlLeases:

@@ -15,7 +15,7 @@ from migrator.database.types import database_now
 from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
 from migrator.ledger.tables import LedgerTables
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 
 RUNNING: Final = "running"
 

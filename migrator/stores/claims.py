@@ -35,7 +35,8 @@ from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import BatchId
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
-from migrator.ports import Batch, Claim, ClaimRequest, Cursor, Lease, StoreEndpoint
+from migrator.ports.store import Claim, ClaimRequest, Cursor
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_batch, hold_lease, under_lease
 from migrator.stores.going_back import returned

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Delete, Row, Select, delete, literal_column, 
 from migrator.database.types import byte_length
 from migrator.domain.timeouts import content_hash
 from migrator.errors import StoreError
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved, id_text, in_ledger

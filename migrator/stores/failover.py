@@ -44,7 +44,8 @@ from migrator.domain.timeouts import (
     TimeoutId,
 )
 from migrator.errors import StoreError
-from migrator.ports import ClaimRequest, Lease, StoreEndpoint
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.fencing import hold_lease
 from migrator.stores.ledger_side import LedgerSide

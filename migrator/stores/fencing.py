@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 
 from migrator.database.portable import for_update
 from migrator.errors import LeaseLost
-from migrator.ports import Batch, Lease
+from migrator.ports.work import Batch, Lease
 from migrator.stores.ledger_side import LedgerSide
 
 _RENEWS_FREELY: Final = "postgresql"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Index, Inspector, Table, Text
 from sqlalchemy.schema import CreateIndex
 
-from migrator.ports import StoreRemark
+from migrator.ports.store import StoreRemark
 
 _PREFIX_CHARS: Final = 190
 """Of a text column without a length, MySQL indexes a prefix; so much fits in any row format."""

@@ -18,7 +18,8 @@ from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.domain.timeouts import NO_SAGA
 from migrator.errors import RowRefused, StoreError
-from migrator.ports import Applied, ClearSaga, Lease, NewTimeout, StoreEndpoint
+from migrator.ports.satellites import Applied, ClearSaga, NewTimeout
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.claims import LegacyTables
 from migrator.stores.dialects import dialect_for
 from migrator.stores.fencing import hold_lease

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from migrator.database.guids import GuidBytes, guid_as_text
 from migrator.database.types import byte_length, uuid_as_text
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.selection import wanted

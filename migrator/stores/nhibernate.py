@@ -28,8 +28,8 @@ from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
-from migrator.ports.store import DueTime
+from migrator.ports.store import DueTime, StoreRemark, SurveyedRow
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.dialects import dialect_for
 from migrator.stores.indexes import (
     ENDPOINT_INDEX,

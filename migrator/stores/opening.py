@@ -9,7 +9,8 @@ from sqlalchemy import Connection, CursorResult, insert
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import BatchId
 from migrator.errors import StoreError
-from migrator.ports import Batch, ClaimRequest
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Batch
 from migrator.stores.ledger_side import LedgerSide
 
 

@@ -18,8 +18,8 @@ from migrator.database.failures import translating
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import RowState
 from migrator.errors import StoreError
-from migrator.ports import Lease
 from migrator.ports.recall import Sighting
+from migrator.ports.work import Lease
 from migrator.stores.claims import LegacyTables, SqlClaims
 from migrator.stores.fencing import hold_lease
 from migrator.stores.forecast import LedgerForecasts

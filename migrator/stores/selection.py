@@ -12,7 +12,7 @@ from sqlalchemy.types import Uuid
 from migrator.database.guids import GuidBytes
 from migrator.database.portable import not_among
 from migrator.database.types import exactly
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.legacy_table import EARLIEST, LegacyTable
 from migrator.stores.local_time import due_after, due_from, due_until
 

@@ -25,8 +25,7 @@ from migrator.database.portable import flag
 from migrator.database.types import UtcDateTime, byte_length
 from migrator.domain.conversion import expires_at
 from migrator.errors import StoreError
-from migrator.ports import SurveyedRow
-from migrator.ports.store import DueTime
+from migrator.ports.store import DueTime, SurveyedRow
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.local_time import due_from, due_of

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sqlalchemy import Table
 
-from migrator.ports import Store
+from migrator.ports.store import Store
 from migrator.stores.claims import LegacyTables
 
 

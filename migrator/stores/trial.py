@@ -14,7 +14,8 @@ from migrator.database.types import database_now
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane, RunId
 from migrator.errors import StoreError
-from migrator.ports import ClaimRequest, Lease, StoreEndpoint
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.claims import LegacyTables, SqlClaims
 from migrator.stores.dialects import dialect_for
 from migrator.stores.ledger_side import LedgerSide

@@ -37,7 +37,7 @@ from opentelemetry.trace.span import TraceState
 from migrator import __version__
 from migrator.domain.timeouts import NativeMessage
 from migrator.domain.tracing import TraceContext, Traced, traced
-from migrator.ports import Passage, Tracer
+from migrator.ports.tracing import Passage, Tracer
 from migrator.telemetry.export import TellingExporter
 
 _log = logging.getLogger(__name__)

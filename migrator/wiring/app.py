@@ -21,7 +21,9 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, QueueName, RunId
 from migrator.errors import PreflightRefused
-from migrator.ports import Claims, Lease, Link, Store, StoreEndpoint
+from migrator.ports.broker import Link
+from migrator.ports.store import Claims, Store
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.wiring.broker import BrokerParts
 from migrator.wiring.faults import FAULT_VARIABLE, fault_point
 from migrator.wiring.ledger import LedgerParts

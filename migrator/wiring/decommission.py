@@ -14,7 +14,7 @@ from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.engine.decommission import Decommission, Subject, Surveyor
 from migrator.errors import UnknownEndpoint
 from migrator.ledger.decommission import SqlDecommissionLedger
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.decommission import SqlDecommissionStore
 from migrator.stores.tables import TableStore
 from migrator.wiring.app import App

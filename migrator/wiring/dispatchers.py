@@ -27,7 +27,9 @@ from migrator.engine.dispatcher.polling import Poller, PollRules
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
 from migrator.ledger.dispatching import SqlDispatching
-from migrator.ports import Background, Lease, SatelliteLink, StoreEndpoint, Tracer
+from migrator.ports.satellites import SatelliteLink
+from migrator.ports.tracing import Tracer
+from migrator.ports.work import Background, Lease, StoreEndpoint
 from migrator.stores.intake import SqlIntake
 from migrator.wiring.app import App
 

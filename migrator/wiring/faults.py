@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Final
 
-from migrator.ports import FaultPoint
+from migrator.ports.work import FaultPoint
 
 FAULT_VARIABLE: Final = "MIGRATOR_FAULT_POINT"
 """``name:hit``: for crash tests, the process kills itself at that step; inert when unset."""

@@ -18,11 +18,12 @@ from migrator.config import Settings
 from migrator.config.servers import StoreKind
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.ledger.tables import LedgerTables
-from migrator.ports import Claims, FaultPoint, Store
 from migrator.ports.documents import DocumentStore
 from migrator.ports.measuring import Counting, Pulse
 from migrator.ports.recall import Recalls
+from migrator.ports.store import Claims, Store
 from migrator.ports.verification import Verifications
+from migrator.ports.work import FaultPoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.counting import SqlCounting
 from migrator.stores.documents.books import DocumentBooks

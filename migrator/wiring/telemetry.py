@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from migrator.config import Telemetry
 from migrator.errors import ConfigError
-from migrator.ports import NoTracer, Tracer
+from migrator.ports.tracing import NoTracer, Tracer
 
 
 @contextmanager

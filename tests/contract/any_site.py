@@ -32,9 +32,10 @@ from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.upkeep import SqlUpkeep
 from migrator.ledger.version import current
-from migrator.ports import Batch, Claim, ClaimRequest, Claims, Cursor, Lease, Store, StoreEndpoint
 from migrator.ports.recall import Recalls, Sighting
+from migrator.ports.store import Claim, ClaimRequest, Claims, Cursor, Store
 from migrator.ports.verification import Verifications
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG = timedelta(minutes=5)

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from migrator.database.engine import open_engine
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import DocumentStore
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.recalls import DocumentRecalls

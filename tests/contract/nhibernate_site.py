@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Table, insert
 from sqlalchemy.types import _Binary
 
 from migrator.database.engine import writing
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.seeding import create_table
 from tests.contract.any_site import LegacyRow

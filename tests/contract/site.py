@@ -38,7 +38,7 @@ from sqlalchemy.dialects import mssql, oracle
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import open_engine, writing
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from migrator.stores.intake import SqlIntake
 from migrator.stores.legacy_table import build_source, parse_source

@@ -17,8 +17,9 @@ from migrator.database.engine import open_engine
 from migrator.domain.partitions import parse_scope
 from migrator.domain.timeouts import BatchId, TimeoutId
 from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
-from migrator.ports import Claim, Lease, StoreEndpoint
 from migrator.ports.documents import DocumentStore, claim_mark
+from migrator.ports.store import Claim
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.clearing import Clearing
 from migrator.stores.azure.reading import TimeoutReader

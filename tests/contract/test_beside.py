@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from migrator.domain.timeouts import RunId
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from tests.contract.any_site import AnySite, LegacyRow, hours, timeout_id
 
 pytestmark = pytest.mark.every_store

@@ -10,7 +10,8 @@ import pytest
 from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import content_hash
 from migrator.errors import LeaseLost
-from migrator.ports import Claims, Lease, Store
+from migrator.ports.store import Claims, Store
+from migrator.ports.work import Lease
 from migrator.stores.claims import SqlClaims
 from migrator.stores.sql_persistence import Placement, SqlStore
 from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id

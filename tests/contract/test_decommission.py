@@ -16,8 +16,8 @@ from migrator.domain.states import Event, Mode
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreUnavailable
 from migrator.ledger.decommission import SqlDecommissionLedger
-from migrator.ports import Lease, StoreEndpoint
 from migrator.ports.decommission import DecommissionLedger, DecommissionStore
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.decommission import SqlDecommissionStore
 from tests.contract.site import LONG, LegacyRow, Site, hours, timeout_id
 

@@ -13,7 +13,8 @@ from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import IllegalTransition, LeaseLost
-from migrator.ports import Batch, DispatchClaims, Lease, StoreEndpoint
+from migrator.ports.satellites import DispatchClaims
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from migrator.stores.claims import SqlClaims
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 

@@ -13,7 +13,8 @@ from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RunId, TimeoutId
 from migrator.errors import LeaseLost
 from migrator.ledger.dispatching import SqlDispatching
-from migrator.ports import Batch, Dispatching, HeldDestination, Lease, StoreEndpoint
+from migrator.ports.satellites import Dispatching, HeldDestination
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from tests.contract.site import LONG, NOW, LegacyRow, Site, hours, timeout_id
 
 _dispatching: type[Dispatching] = SqlDispatching

@@ -11,7 +11,8 @@ import pytest
 from migrator.domain.states import Event, Mode
 from migrator.domain.timeouts import NO_SAGA, Lane, TimeoutId
 from migrator.errors import LeaseLost, RowRefused, StoreError
-from migrator.ports import Applied, ClearSaga, Intake, Lease, NewTimeout
+from migrator.ports.satellites import Applied, ClearSaga, Intake, NewTimeout
+from migrator.ports.work import Lease
 from migrator.stores.intake import SqlIntake
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 

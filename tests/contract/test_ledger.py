@@ -23,7 +23,9 @@ from migrator.ledger.clock import DatabaseClock
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.runs import SqlRuns
-from migrator.ports import Batch, Batches, Clock, Lease, Leases, LedgerFacts, Runs
+from migrator.ports.ledger import Batches, Leases, Runs
+from migrator.ports.preflight import LedgerFacts
+from migrator.ports.work import Batch, Clock, Lease
 from tests.contract.site import LONG, Site, hours, timeout_id
 
 _leases: type[Leases] = SqlLeases

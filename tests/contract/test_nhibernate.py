@@ -11,7 +11,7 @@ from sqlalchemy import event, text
 from migrator.database.engine import reading
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.ports import NewTimeout
+from migrator.ports.satellites import NewTimeout
 from migrator.stores.decommission import SqlDecommissionStore
 from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.seeding import create_table

@@ -20,7 +20,8 @@ from sqlalchemy import delete
 from migrator.database.engine import open_engine, writing
 from migrator.domain.states import BatchState
 from migrator.domain.timeouts import NO_SAGA, TimeoutId
-from migrator.ports import NewTimeout, StoreEndpoint
+from migrator.ports.satellites import NewTimeout
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.verification import SqlVerifications
 from tests.contract.site import NOW, Site

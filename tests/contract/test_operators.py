@@ -14,7 +14,8 @@ from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import LedgerError
 from migrator.ledger.hand_overs import SqlHandOvers
-from migrator.ports import Batch, HeldDestination, Lease, StoreEndpoint
+from migrator.ports.satellites import HeldDestination
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
 

@@ -17,8 +17,9 @@ import pytest
 from migrator.database.engine import open_engine
 from migrator.domain.states import BatchState
 from migrator.errors import StoreUnavailable
-from migrator.ports import Claim, Lease, StoreEndpoint
 from migrator.ports.documents import DocumentStore
+from migrator.ports.store import Claim
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.store import DocumentStoreView

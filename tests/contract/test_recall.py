@@ -12,8 +12,8 @@ from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import Event, Mode, RowState
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.errors import LeaseLost
-from migrator.ports import Lease, StoreEndpoint
 from migrator.ports.recall import Recalls, Sighting
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.recall import SqlRecalls
 from tests.contract.any_site import NOW, AnySite, hours, timeout_id
 

@@ -21,8 +21,8 @@ from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
 from migrator.ledger.returning import ReturnOutcome, SqlReturning
-from migrator.ports import Batch, Lease
 from migrator.ports.recall import Sighting
+from migrator.ports.work import Batch, Lease
 from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped

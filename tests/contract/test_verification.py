@@ -17,8 +17,8 @@ from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import BatchState, Event, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.domain.verification import BatchGap, DestinationBalance
-from migrator.ports import Batch, Lease, StoreEndpoint
 from migrator.ports.verification import AuditedRow, LevelSighting, Verifications
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from migrator.stores.verification import SqlVerifications
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site

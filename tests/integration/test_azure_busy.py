@@ -16,8 +16,8 @@ from dev.servers import AzuriteServer
 from migrator.domain.partitions import parse_scope
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import SourceGone, StoreError, StoreUnavailable
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Candidate, Document, Mark
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.store import AzureStore
 from tests.support.azure import LegacyAccount, Stored

@@ -19,7 +19,7 @@ from migrator.domain.conversion import Reason
 from migrator.domain.routing import BindingSpec, Topology
 from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetUnavailable
-from migrator.ports import Settled
+from migrator.ports.broker import Settled
 from tests.conftest import Vhost
 from tests.unit.broker.material import (
     V2,

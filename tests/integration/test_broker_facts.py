@@ -14,7 +14,7 @@ from migrator.broker.topology import create_delays
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetUnavailable
-from migrator.ports import NotChecked, QueueProbe, Room
+from migrator.ports.preflight import NotChecked, QueueProbe, Room
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, plain_channel, wait_until
 

@@ -18,7 +18,7 @@ from migrator.broker.publisher import WindowLimits
 from migrator.broker.topology import create_delays
 from migrator.domain.timeouts import Lane
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
-from migrator.ports import Outgoing, Settled
+from migrator.ports.broker import Outgoing, Settled
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 from tests.unit.broker.material import (

@@ -25,8 +25,8 @@ from migrator.broker.topology import create_delays
 from migrator.domain.routing import address
 from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetError
-from migrator.ports import Answers
 from migrator.ports.levels import LevelMessage, Move
+from migrator.ports.satellites import Answers
 from tests.unit.broker.material import V2, connection, plain_channel, take, vhost_with_levels
 
 

@@ -15,7 +15,7 @@ from migrator.broker.satellites import RabbitSatelliteLink, open_satellite_link
 from migrator.domain.envelopes import Envelope
 from migrator.domain.timeouts import QueueName
 from migrator.errors import EntityMismatch
-from migrator.ports import Answers, Delivery, Letter
+from migrator.ports.satellites import Answers, Delivery, Letter
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, plain_channel, wait_until
 

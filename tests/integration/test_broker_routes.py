@@ -18,7 +18,8 @@ from migrator.domain.conversion import Reason
 from migrator.domain.routing import BindingSpec, Topology
 from migrator.domain.timeouts import QueueName
 from migrator.errors import TargetUnavailable
-from migrator.ports import Answers, Letter, Route, Unreachable
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import Answers, Letter, Route
 from tests.conftest import Vhost
 from tests.unit.broker.material import connection, message, plain_channel
 

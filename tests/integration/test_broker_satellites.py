@@ -19,7 +19,8 @@ from migrator.broker.wire import Pump, Wire
 from migrator.domain.envelopes import Envelope
 from migrator.domain.timeouts import QueueName
 from migrator.errors import TargetError, TargetUnavailable
-from migrator.ports import Answers, Delivery, Letter, Settled
+from migrator.ports.broker import Settled
+from migrator.ports.satellites import Answers, Delivery, Letter
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.broker.material import (

@@ -16,7 +16,7 @@ from migrator.domain.marks import Pass, build_mark
 from migrator.domain.routing import DelaysVersion, level_name
 from migrator.domain.timeouts import Lane
 from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
-from migrator.ports import Outgoing, Staging
+from migrator.ports.broker import Outgoing, Staging
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.broker.material import (

@@ -17,7 +17,8 @@ from migrator.database.engine import open_engine
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
 from migrator.ledger.failover import standbys_behind
-from migrator.ports import NotChecked, StoreEndpoint
+from migrator.ports.preflight import NotChecked
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.counting import SqlCounting
 from migrator.stores.pulse import SqlPulse
 from migrator.stores.replicas import ReplicaLag

@@ -11,7 +11,7 @@ from migrator.broker.destinations import DestinationRules, RabbitDestinations
 from migrator.broker.topology import create_delays
 from migrator.domain.routing import DelaysVersion, Topology
 from migrator.domain.timeouts import QueueName
-from migrator.ports import Settled
+from migrator.ports.broker import Settled
 from tests.conftest import Vhost
 from tests.unit.broker.material import (
     V1,

@@ -19,7 +19,7 @@ from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.identity import check_identity
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import Site, hours
 

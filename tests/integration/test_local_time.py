@@ -22,7 +22,8 @@ from migrator.domain.recall import RecallScope
 from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
 from migrator.domain.wiretime import build_wire_time
-from migrator.ports import Lease, NewTimeout, StoreEndpoint
+from migrator.ports.satellites import NewTimeout
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.counting import SqlCounting
 from migrator.stores.nhibernate import NHibernateOptions
 from migrator.stores.seeding import Invention, insert_rows, invent

@@ -20,8 +20,8 @@ import pytest
 
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Candidate, Document, Mark, Unclaimable
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.ravendb import http as raven_http
 from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.http import ServerSettings

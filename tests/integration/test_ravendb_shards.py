@@ -7,7 +7,7 @@ import pytest
 from dev.servers import RavenServer
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.support.raven_boundary import DATABASE

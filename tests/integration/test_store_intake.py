@@ -16,7 +16,8 @@ from sqlalchemy import event
 from migrator.database.engine import open_engine, writing
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import NO_SAGA, TimeoutId
-from migrator.ports import Applied, Batch, NewTimeout
+from migrator.ports.satellites import Applied, NewTimeout
+from migrator.ports.work import Batch
 from migrator.stores.fencing import hold_lease
 from tests.contract.site import NOW, Site
 

@@ -26,7 +26,8 @@ from migrator.domain.timeouts import Lane, TimeoutId, content_hash
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.grants import GrantedTable, grants
-from migrator.ports import ClearSaga, NewTimeout, StoreEndpoint
+from migrator.ports.satellites import ClearSaga, NewTimeout
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.dialects.mysql import MysqlDialect
 from migrator.stores.fencing import hold_lease
 from migrator.stores.pulse import SqlPulse

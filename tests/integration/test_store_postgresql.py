@@ -24,7 +24,9 @@ from migrator.domain.timeouts import (
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.names import quoted
-from migrator.ports import ClaimRequest, ClearSaga, HeldDestination, Lease, StoreEndpoint
+from migrator.ports.satellites import ClearSaga, HeldDestination
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.dialects.postgresql import PostgresqlDialect
 from migrator.stores.failover import FailoverTerms, SqlFailover
 from migrator.stores.fencing import hold_lease

@@ -16,7 +16,7 @@ from migrator.config import Telemetry
 from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.domain.tracing import Traced, trace_context
 from migrator.errors import ConfigError
-from migrator.ports import Passage, Tracer
+from migrator.ports.tracing import Passage, Tracer
 from migrator.wiring import tracing
 from tests.support.collector import Collector, collecting
 

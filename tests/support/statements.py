@@ -26,8 +26,9 @@ from migrator.domain.states import BatchState, Mode
 from migrator.domain.timeouts import Lane, RunId
 from migrator.ledger.names import ledger_names
 from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ports import ClaimRequest, Cursor, Lease, StoreEndpoint
 from migrator.ports.recall import Sighting
+from migrator.ports.store import ClaimRequest, Cursor
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.auditing import AuditQueries
 from migrator.stores.copying import Copied, reading_content, removing
 from migrator.stores.dialects import Dialect, dialect_for

@@ -22,7 +22,7 @@ from migrator.daemon.throttles.veto import Veto
 from migrator.daemon.throttles.windows import judge_window
 from migrator.daemon.worker import WorkerThread
 from migrator.domain.throttle import Signal
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.replicas import ReplicaLag
 from migrator.wiring import App
 

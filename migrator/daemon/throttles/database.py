@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from migrator.daemon.throttles.base import Sample, Whom
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports import StoreEndpoint
 from migrator.ports.measuring import Pulse
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.replicas import ReplicaLag
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion, delivery_exchange, suffix_collisions
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "bound-names"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "broker-alarms"
 

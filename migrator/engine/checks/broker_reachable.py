@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.errors import AccessRefused, TargetError
-from migrator.ports import BrokerFacts
+from migrator.ports.preflight import BrokerFacts
 
 NAME: Final = "broker-reachable"
 

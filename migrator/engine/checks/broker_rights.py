@@ -13,7 +13,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion, delivery_exchange
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName
-from migrator.ports import BrokerFacts
+from migrator.ports.preflight import BrokerFacts
 
 NAME: Final = "broker-rights"
 _SUBJECT: Final = "broker user"

@@ -13,7 +13,7 @@ from typing import Final
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
-from migrator.ports import BrokerFacts, BrokerServer, NotChecked
+from migrator.ports.preflight import BrokerFacts, BrokerServer, NotChecked
 
 NAME: Final = "broker-version"
 OLDEST: Final = (3, 10, 0)

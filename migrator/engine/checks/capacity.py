@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "capacity"
 OVERHEAD_BYTES: Final = 500

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
-from migrator.ports import Clock
+from migrator.ports.work import Clock
 
 NAME: Final = "clock-skew"
 TOLERATED: Final = timedelta(seconds=2)

@@ -13,7 +13,9 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import QueueName
 from migrator.engine.due_times import DueTimeRules
-from migrator.ports import BrokerFacts, Clock, LedgerFacts, Store
+from migrator.ports.preflight import BrokerFacts, LedgerFacts
+from migrator.ports.store import Store
+from migrator.ports.work import Clock
 
 MIGRATE: Final = "migrate"
 DISPATCH: Final = "dispatch"

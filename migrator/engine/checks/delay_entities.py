@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
-from migrator.ports import BrokerFacts
+from migrator.ports.preflight import BrokerFacts
 
 NAME: Final = "delay-entities"
 _SHOWN: Final = 3

@@ -25,7 +25,7 @@ from migrator.engine.checks import (
     ways_out,
 )
 from migrator.engine.checks.registry import guarded
-from migrator.ports import BrokerFacts, HandOvers
+from migrator.ports.preflight import BrokerFacts, HandOvers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "destinations"
 _NAMED: Final = 5

@@ -7,7 +7,8 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.engine.due_times import DueTimeReading, DueTimeRules, read_due_times
-from migrator.ports import Clock, Store, StoreEndpoint
+from migrator.ports.store import Store
+from migrator.ports.work import Clock, StoreEndpoint
 
 NAME: Final = "due-times"
 

@@ -19,7 +19,7 @@ from migrator.domain.ladder import FREEZING
 from migrator.domain.routing import DelaysVersion, delivery_exchange, level_name
 from migrator.engine.checks.ways_out import JUST_DUE
 from migrator.errors import MigratorError
-from migrator.ports import BrokerFacts, HandedOver, HandOvers, NotChecked
+from migrator.ports.preflight import BrokerFacts, HandedOver, HandOvers, NotChecked
 
 NAME: Final = "frozen-levels"
 _NAMED: Final = 3

@@ -9,7 +9,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.report import OpenCommit
 from migrator.domain.routing import DelaysVersion
 from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing
-from migrator.ports import LedgerFacts, NotChecked
+from migrator.ports.preflight import LedgerFacts, NotChecked
 
 NAME: Final = "ledger"
 

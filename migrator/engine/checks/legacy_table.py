@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
-from migrator.ports import Store
+from migrator.ports.store import Store
 
 NAME: Final = "legacy-table"
 

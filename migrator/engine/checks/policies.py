@@ -17,7 +17,7 @@ from typing import Final
 from migrator.domain.delays import BITS
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion, delivery_exchange, level_name
-from migrator.ports import BrokerFacts, NotChecked, Policy
+from migrator.ports.preflight import BrokerFacts, NotChecked, Policy
 
 NAME: Final = "policies"
 HARMFUL: Final = frozenset(

@@ -13,7 +13,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
-from migrator.ports import BrokerFacts
+from migrator.ports.preflight import BrokerFacts
 
 NAME: Final = "reply-queues"
 _NAMED: Final = 20

@@ -7,7 +7,8 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports import Store, StoreEndpoint
+from migrator.ports.store import Store
+from migrator.ports.work import StoreEndpoint
 
 NAME: Final = "rights"
 

@@ -12,7 +12,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.satellites import dispatcher_queue, timeouts_queue
 from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.context import Satellites
-from migrator.ports import BrokerFacts, NotChecked, QueueProbe
+from migrator.ports.preflight import BrokerFacts, NotChecked, QueueProbe
 
 NAME: Final = "satellite-queues"
 _LOW_LIMIT: Final = 1000

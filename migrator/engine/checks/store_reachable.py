@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.findings import Finding, Level
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports import Store
+from migrator.ports.store import Store
 
 NAME: Final = "store-reachable"
 

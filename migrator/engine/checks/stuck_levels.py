@@ -13,7 +13,7 @@ from typing import Final
 from migrator.domain.findings import Finding, Level
 from migrator.domain.ladder import FREEZING
 from migrator.domain.routing import DelaysVersion, level_name
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "stuck-levels"
 

@@ -14,7 +14,7 @@ from migrator.domain.preview import EndpointPreview
 from migrator.domain.routing import DelaysVersion, suffix_collisions
 from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.destinations import destination_rows
-from migrator.ports import BrokerFacts, NotChecked
+from migrator.ports.preflight import BrokerFacts, NotChecked
 
 NAME: Final = "suffix-collisions"
 

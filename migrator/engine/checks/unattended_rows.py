@@ -14,7 +14,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
 from migrator.domain.satellites import dispatcher_queue
 from migrator.domain.timeouts import EndpointName, QueueName
-from migrator.ports import BrokerFacts
+from migrator.ports.preflight import BrokerFacts
 
 NAME: Final = "unattended-rows"
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.domain.findings import Finding, Level
-from migrator.ports import BrokerFacts, Store
+from migrator.ports.preflight import BrokerFacts
+from migrator.ports.store import Store
 
 NAME: Final = "vendor-run"
 STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"

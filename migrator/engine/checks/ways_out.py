@@ -15,7 +15,7 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.domain.ways import Way
 from migrator.errors import MigratorError
-from migrator.ports import BrokerFacts, HandedOver, NotChecked
+from migrator.ports.preflight import BrokerFacts, HandedOver, NotChecked
 
 NAME: Final = "ways-out"
 JUST_DUE: Final = timedelta(hours=1)

@@ -22,7 +22,8 @@ from migrator.engine.dispatcher.polling import Claimed, Sending
 from migrator.engine.dispatcher.setback import Setback
 from migrator.engine.dispatcher.watch import Watch
 from migrator.errors import Interrupted, LeaseLost, MigratorError
-from migrator.ports import Delivery, Lease, Pending
+from migrator.ports.satellites import Delivery
+from migrator.ports.work import Lease, Pending
 
 _MOST_BATCHES: Final = 8
 """Claimed and not settled; more would only wait here instead of in the store."""

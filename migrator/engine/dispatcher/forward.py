@@ -18,7 +18,9 @@ from migrator.domain.satellites import ClearTimeouts, DelayedMessage
 from migrator.domain.timeouts import NativeMessage
 from migrator.engine.dispatcher.intake import Changes, Read, Taken, not_reached, understood, unfit
 from migrator.engine.dispatcher.outbox import Forwarded
-from migrator.ports import Clock, Delivery, Destinations, Lease
+from migrator.ports.broker import Destinations
+from migrator.ports.satellites import Delivery
+from migrator.ports.work import Clock, Lease
 
 _log = logging.getLogger(__name__)
 

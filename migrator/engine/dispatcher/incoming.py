@@ -13,7 +13,8 @@ from migrator.engine.dispatcher.setback import Setback
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
 from migrator.errors import Interrupted, LeaseLost, MigratorError
-from migrator.ports import Delivery, FaultPoint, Lease, Pending, SatelliteLink, T
+from migrator.ports.satellites import Delivery, SatelliteLink
+from migrator.ports.work import FaultPoint, Lease, Pending, T
 
 _MOST_DELIVERIES: Final = 500
 _MOST_BYTES: Final = 8 * 2**20

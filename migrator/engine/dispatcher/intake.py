@@ -27,19 +27,9 @@ from migrator.domain.satellites import (
 from migrator.domain.timeouts import NativeMessage
 from migrator.engine.dispatcher.outbox import Item, PassedOn
 from migrator.errors import RowRefused
-from migrator.ports import (
-    Applied,
-    ClearSaga,
-    Clock,
-    Delivery,
-    FaultPoint,
-    Intake,
-    Lease,
-    NewTimeout,
-    Routes,
-    StoreEndpoint,
-    Unreachable,
-)
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import Applied, ClearSaga, Delivery, Intake, NewTimeout, Routes
+from migrator.ports.work import Clock, FaultPoint, Lease, StoreEndpoint
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from migrator.domain.delivery import sent_at
 from migrator.domain.envelopes import Envelope
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import BatchId, NativeMessage, StoredTimeout
-from migrator.ports import Answers, Delivery, Letter, Route
+from migrator.ports.satellites import Answers, Delivery, Letter, Route
 
 MOST_LETTERS: Final = 500
 """Sent in one go; what gets due meanwhile waits for their answers, some 50 ms."""

@@ -13,7 +13,8 @@ from migrator.engine.dispatcher.intake import TakeIn
 from migrator.engine.dispatcher.polling import Poller, Sending
 from migrator.engine.dispatcher.sparingly import Sparingly
 from migrator.engine.dispatcher.trouble import Recoverability
-from migrator.ports import Background, Clock, FaultPoint, NoTracer, Tracer
+from migrator.ports.tracing import NoTracer, Tracer
+from migrator.ports.work import Background, Clock, FaultPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,20 +29,11 @@ from migrator.engine.dispatcher.outbox import StoredRow
 from migrator.engine.due_times import DueTimeReading
 from migrator.engine.held import HeldDestinations, is_over
 from migrator.errors import PreflightRefused
-from migrator.ports import (
-    Batch,
-    Batches,
-    ClaimRequest,
-    Clock,
-    DispatchClaims,
-    Dispatching,
-    FaultPoint,
-    Lease,
-    Route,
-    Routes,
-    StoreEndpoint,
-    Unreachable,
-)
+from migrator.ports.broker import Unreachable
+from migrator.ports.ledger import Batches
+from migrator.ports.satellites import DispatchClaims, Dispatching, Route, Routes
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 
 _log = logging.getLogger(__name__)
 

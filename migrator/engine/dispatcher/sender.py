@@ -26,7 +26,8 @@ from migrator.engine.dispatcher.tracing import tell_of
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
 from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
-from migrator.ports import Answers, Delivery, Letter, SatelliteLink, Unreachable
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import Answers, Delivery, Letter, SatelliteLink
 
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""

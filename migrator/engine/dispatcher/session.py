@@ -22,7 +22,8 @@ from migrator.engine.dispatcher.sender import AGAIN_AFTER, Sender
 from migrator.engine.dispatcher.trouble import Trouble
 from migrator.engine.dispatcher.watch import Watch
 from migrator.errors import MigratorError, TargetUnavailable
-from migrator.ports import Background, Lease, Pending, SatelliteLink, T
+from migrator.ports.satellites import SatelliteLink
+from migrator.ports.work import Background, Lease, Pending, T
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from migrator.domain.timeouts import BatchId, EndpointName, NativeMessage
 from migrator.engine.dispatcher.outbox import Copy, Forwarded, Item, StoredRow
-from migrator.ports import Passage, Tracer
+from migrator.ports.tracing import Passage, Tracer
 
 DISPATCH: Final = "dispatch"
 FORWARD: Final = "forward"

@@ -25,7 +25,7 @@ from migrator.domain.recoverability import (
 from migrator.domain.renewal import is_worn, renewed_copy
 from migrator.engine.dispatcher.outbox import Copy
 from migrator.engine.dispatcher.sparingly import Sparingly
-from migrator.ports import Delivery
+from migrator.ports.satellites import Delivery
 
 _log = logging.getLogger(__name__)
 

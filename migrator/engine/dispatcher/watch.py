@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from migrator.errors import ClockInDoubt
-from migrator.ports import Clock
+from migrator.ports.work import Clock
 
 
 class Watch:

@@ -18,7 +18,9 @@ from migrator.domain.states import BatchState, Event
 from migrator.engine.handover.holding import Holding, Lost
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
 from migrator.errors import TargetUnavailable
-from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Link, Settled, Unreachable
+from migrator.ports.broker import Link, Settled, Unreachable
+from migrator.ports.ledger import Batches
+from migrator.ports.work import Batch, Clock, FaultPoint, Lease
 
 _log = logging.getLogger(__name__)
 

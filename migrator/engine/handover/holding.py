@@ -27,18 +27,11 @@ from migrator.errors import (
     StoreUnavailable,
     TargetError,
 )
-from migrator.ports import (
-    Batch,
-    Batches,
-    Clock,
-    GivesBack,
-    HeldBooks,
-    HeldDestination,
-    Lease,
-    Store,
-    StoreEndpoint,
-    Unreachable,
-)
+from migrator.ports.broker import Unreachable
+from migrator.ports.ledger import Batches
+from migrator.ports.satellites import GivesBack, HeldBooks, HeldDestination
+from migrator.ports.store import Store
+from migrator.ports.work import Batch, Clock, Lease, StoreEndpoint
 
 _log = logging.getLogger(__name__)
 

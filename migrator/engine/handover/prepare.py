@@ -11,7 +11,9 @@ from migrator.domain.delays import delay_s
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import EndpointName, NativeMessage, QueueName
 from migrator.engine.handover.holding import Holding, Lost
-from migrator.ports import Batch, Batches, Clock, Destinations, Lease, Outgoing
+from migrator.ports.broker import Destinations, Outgoing
+from migrator.ports.ledger import Batches
+from migrator.ports.work import Batch, Clock, Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,9 @@ from migrator.domain.states import BatchState, Event
 from migrator.domain.timeouts import BatchId
 from migrator.engine.handover.prepare import Prepared, at_half, outgoing
 from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
-from migrator.ports import Batch, Batches, Clock, FaultPoint, Lease, Staging
+from migrator.ports.broker import Staging
+from migrator.ports.ledger import Batches
+from migrator.ports.work import Batch, Clock, FaultPoint, Lease
 
 _log = logging.getLogger(__name__)
 

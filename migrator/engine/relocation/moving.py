@@ -32,7 +32,7 @@ from migrator.engine.relocation.outcome import (
     Outcome,
     WhyLeft,
 )
-from migrator.ports import Answers, Destinations, Unreachable
+from migrator.ports.broker import Destinations, Unreachable
 from migrator.ports.levels import (
     LevelMessage,
     Levels,
@@ -42,6 +42,7 @@ from migrator.ports.levels import (
     ScanEnd,
     ScanLimits,
 )
+from migrator.ports.satellites import Answers
 
 _ASKED_AT_ONCE: Final = 20
 """Destinations; nothing else happens on the connections meanwhile."""

@@ -11,10 +11,10 @@ from migrator.domain.ladder import Ladder
 from migrator.domain.report import DoubtfulBatch
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import EndpointName
-from migrator.ports import Clock, FaultPoint
 from migrator.ports.evidence import Evidence
 from migrator.ports.levels import Levels, ScanLimits
 from migrator.ports.verification import Verifications
+from migrator.ports.work import Clock, FaultPoint
 
 CHUNK: Final = 500
 """Messages asked for, and judged, at a time."""

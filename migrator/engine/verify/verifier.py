@@ -28,7 +28,7 @@ from migrator.engine.verify.missing import MissingLook
 from migrator.engine.verify.plan import ASKED, Generations, Parts, VerifyPlan, generations
 from migrator.engine.verify.rows import RowPass
 from migrator.engine.verify.sweep import FirstLook, sweep
-from migrator.ports import T
+from migrator.ports.work import T
 
 
 class Verifier:

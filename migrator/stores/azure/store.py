@@ -15,8 +15,8 @@ from migrator.database.failures import retrying
 from migrator.domain.partitions import PartitionScope
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import SourceElsewhere
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Candidate, Document, IsMeant, Mark, Unclaimable
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of

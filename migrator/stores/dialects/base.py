@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.types import HashedBody
-from migrator.ports import ClaimRequest, StoreRemark
+from migrator.ports.store import ClaimRequest, StoreRemark
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable
 from migrator.stores.moving import Moved

@@ -37,7 +37,7 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import mssql as server
 from migrator.database.engine import LOCK_TIMEOUT
 from migrator.database.types import BYTES, uuid_as_text
-from migrator.ports import ClaimRequest, StoreRemark
+from migrator.ports.store import ClaimRequest, StoreRemark
 from migrator.stores.copying import MOST_ROWS, Copied, move_rows, picking, place_of
 from migrator.stores.dialects.absent import insert_absent
 from migrator.stores.dialects.base import Dialect

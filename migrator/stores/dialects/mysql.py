@@ -37,7 +37,7 @@ from migrator.database.engine import PATIENCE
 from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime, byte_length, rounded_up
 from migrator.errors import RowRefused, StoreError, StoreUnavailable
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.copying import fitting
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.dialects.mysql_indexes import index_on, names_index, walking

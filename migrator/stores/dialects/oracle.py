@@ -38,7 +38,7 @@ from migrator.database import oracle as server
 from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.errors import StoreUnavailable
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.copying import MOST_ROWS, Copied, move_rows, picking
 from migrator.stores.dialects.absent import insert_absent
 from migrator.stores.dialects.base import Dialect

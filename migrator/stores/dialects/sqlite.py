@@ -23,7 +23,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.database.guids import GuidBytes
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.stores.dialects.base import Dialect
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.legacy_table import LegacyTable

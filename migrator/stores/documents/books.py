@@ -33,8 +33,9 @@ from migrator.domain.report import QuarantineFilter
 from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ports import Batch, ClaimRequest, Lease
 from migrator.ports.documents import Document
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Batch, Lease
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.documents.kept import KeptRow, kept_row, kept_rows, slices
 from migrator.stores.fencing import hold_batch, hold_lease

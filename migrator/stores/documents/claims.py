@@ -18,15 +18,6 @@ from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.domain.states import BatchState, RowState
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import IllegalTransition, StoreError
-from migrator.ports import (
-    Batch,
-    Claim,
-    ClaimRequest,
-    Cursor,
-    FaultPoint,
-    Lease,
-    StoreEndpoint,
-)
 from migrator.ports.documents import (
     Candidate,
     Document,
@@ -36,6 +27,8 @@ from migrator.ports.documents import (
     release_mark,
     return_mark,
 )
+from migrator.ports.store import Claim, ClaimRequest, Cursor
+from migrator.ports.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.kept import KeptRow
 from migrator.stores.going_back import returned

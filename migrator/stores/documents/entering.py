@@ -11,8 +11,9 @@ from migrator.database.types import database_now
 from migrator.domain.conversion import Reason
 from migrator.domain.states import BatchState, RowState
 from migrator.domain.timeouts import content_hash
-from migrator.ports import Batch, ClaimRequest
 from migrator.ports.documents import Document
+from migrator.ports.store import ClaimRequest
+from migrator.ports.work import Batch
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.opening import open_batch
 from migrator.stores.selection import is_storable

@@ -9,8 +9,8 @@ from typing import Any, Final
 from sqlalchemy import Row, Select, select
 
 from migrator.domain.timeouts import EndpointName, TimeoutId
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Document
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.ledger_side import LedgerSide
 
 _IDS_AT_A_TIME: Final = 500

@@ -14,9 +14,9 @@ from typing import Final
 
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreUnavailable
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import DocumentStore
 from migrator.ports.measuring import TableCount
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.counting import span_names, span_of
 from migrator.stores.legacy_table import LATEST
 

@@ -20,8 +20,8 @@ from migrator.database.failures import translating
 from migrator.domain.recall import RecallOutcome, RecallScope
 from migrator.domain.states import RowState
 from migrator.errors import LedgerError, SourceGone
-from migrator.ports import FaultPoint, Lease
 from migrator.ports.recall import Sighting
+from migrator.ports.work import FaultPoint, Lease
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.kept import KeptRow

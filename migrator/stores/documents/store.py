@@ -12,9 +12,9 @@ from migrator.database.failures import retrying, translating
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
-from migrator.ports import ClaimRequest, Lease, StoreEndpoint, StoreRemark, SurveyedRow
 from migrator.ports.documents import Candidate, Document, DocumentStore, Unclaimable
-from migrator.ports.store import DueTime
+from migrator.ports.store import ClaimRequest, DueTime, StoreRemark, SurveyedRow
+from migrator.ports.work import Lease, StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.ledger_side import LedgerSide

@@ -17,9 +17,9 @@ from migrator.domain.states import HALF_DONE, RowState
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.domain.verification import EndpointBalance
 from migrator.errors import SourceGone
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Candidate, DocumentStore
 from migrator.ports.verification import AuditedRow
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.documents.measuring import endpoint_at
 from migrator.stores.ledger_side import LedgerSide
 from migrator.stores.verification import LedgerVerifications, audited_row

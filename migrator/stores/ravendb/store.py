@@ -13,8 +13,8 @@ from typing import Final, Self
 from migrator.database.failures import retrying
 from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import SourceElsewhere, StoreError
-from migrator.ports import StoreEndpoint
 from migrator.ports.documents import Candidate, Document, IsMeant, Mark, Unclaimable
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,

@@ -22,7 +22,7 @@ from migrator.domain.marks import Pass
 from migrator.domain.routing import DelaysVersion, address
 from migrator.domain.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
 from migrator.errors import TargetUnavailable
-from migrator.ports import Outgoing
+from migrator.ports.broker import Outgoing
 
 LEDGER = "abc123"
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2

@@ -13,7 +13,7 @@ from migrator.domain.levels import NodeAlarms, PolicyRule, QueueState
 from migrator.domain.routing import BindingSpec, DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.errors import AccessRefused, TargetError, TargetUnavailable
-from migrator.ports import NotChecked, Room
+from migrator.ports.preflight import NotChecked, Room
 from tests.unit.broker.material import connection
 
 SETTINGS = connection("amqp://guest:guest@127.0.0.1:1/%2F")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from migrator.broker.satellites import _doubt_alike
-from migrator.ports import Answers
+from migrator.ports.satellites import Answers
 
 
 def test_letters_that_look_alike_are_all_returned_when_one_was() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from migrator.database.engine import open_engine
 from migrator.domain.timeouts import EndpointName
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.verification import DocumentVerifications

@@ -16,7 +16,8 @@ from migrator.ledger.grants import GrantedTable
 from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import build_tables
-from migrator.ports import QueueProbe, StoreEndpoint
+from migrator.ports.preflight import QueueProbe
+from migrator.ports.work import StoreEndpoint
 from tests.contract.site import Site
 from tests.unit.cli.conftest import Program
 

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.domain.states import Mode
 from migrator.domain.timeouts import Lane, RunId
-from migrator.ports import ClaimRequest
+from migrator.ports.store import ClaimRequest
 from migrator.wiring import App
 from tests.unit.cli.conftest import Program
 

@@ -16,7 +16,8 @@ from migrator.domain.hooks import HookEvent
 from migrator.domain.report import HeldRows
 from migrator.domain.timeouts import EndpointName
 from migrator.errors import AccessRefused, ExitCode, LedgerError
-from migrator.ports import DelayEntities, QueueProbe, StoreEndpoint
+from migrator.ports.preflight import DelayEntities, QueueProbe
+from migrator.ports.work import StoreEndpoint
 from migrator.wiring import App
 from tests.unit.cli.conftest import Program
 

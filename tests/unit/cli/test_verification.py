@@ -8,7 +8,7 @@ import pytest
 
 from migrator.cli import verification
 from migrator.errors import TargetUnavailable
-from migrator.ports import DelayEntities
+from migrator.ports.preflight import DelayEntities
 from tests.unit.cli.conftest import Program
 from tests.unit.engine.checks.fakes import NO_API
 

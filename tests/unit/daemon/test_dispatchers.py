@@ -16,7 +16,7 @@ from migrator.daemon.leases import HeldLease, LeaseKeeper
 from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import EndpointName, Lane
 from migrator.errors import LeaseLost, LedgerAdopted, StoreUnavailable
-from migrator.ports import Lease
+from migrator.ports.work import Lease
 
 LANE = Lane(1000)
 

@@ -7,7 +7,7 @@ from migrator.daemon.gate import Gate
 from migrator.domain.throttle import Signal
 from migrator.domain.timeouts import EndpointName
 from migrator.engine.due_times import DueTimeReading
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
 FINE = DueTimeReading(comparable=3)

@@ -28,7 +28,7 @@ from migrator.errors import (
     SourceGone,
     TargetUnavailable,
 )
-from migrator.ports import Lease, StoreEndpoint
+from migrator.ports.work import Lease, StoreEndpoint
 
 WaitFor = Callable[[Callable[[], bool]], None]
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")

@@ -12,7 +12,7 @@ from migrator.daemon.vacancies import Vacancies
 from migrator.daemon.worker import Stop
 from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import Interrupted, SourceGone
-from migrator.ports import Lease
+from migrator.ports.work import Lease
 
 
 class Lanes:

@@ -17,7 +17,7 @@ from migrator.ledger.books import SqlBooks
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
-from migrator.ports import StoreEndpoint
+from migrator.ports.work import StoreEndpoint
 from tests.support.statements import kind_of
 
 ODD = ["O'Hara", "back\\slash", "100%", ":colon", "ünï", "%s", '"', "\\'"]

@@ -27,21 +27,10 @@ from migrator.domain.timeouts import (
     TimeoutId,
 )
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
-from migrator.ports import (
-    Batch,
-    Claim,
-    ClaimRequest,
-    Cursor,
-    Held,
-    HeldDestination,
-    Lease,
-    Outgoing,
-    Pending,
-    Settled,
-    StoreEndpoint,
-    T,
-    Unreachable,
-)
+from migrator.ports.broker import Held, Outgoing, Settled, Unreachable
+from migrator.ports.satellites import HeldDestination
+from migrator.ports.store import Claim, ClaimRequest, Cursor
+from migrator.ports.work import Batch, Lease, Pending, StoreEndpoint, T
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ENDPOINT = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")

@@ -9,7 +9,8 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import EndpointName, RunId
 from migrator.engine.claiming import Claimer, Look, Selection
 from migrator.errors import StoreError
-from migrator.ports import Claim, ClaimRequest, StoreEndpoint
+from migrator.ports.store import Claim, ClaimRequest
+from migrator.ports.work import StoreEndpoint
 from tests.unit.engine.memory import LEASE, MemoryClock, MemoryLedger, timeout
 
 ENDPOINTS = [

@@ -22,7 +22,6 @@ from migrator.domain.levels import Kind
 from migrator.domain.timeouts import BatchId, EndpointName, QueueName, RunId
 from migrator.engine.decommission import Decommission, Outcome, Subject, Surveyor
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
-from migrator.ports import StoreEndpoint
 from migrator.ports.decommission import (
     DecommissionBroker,
     DecommissionLedger,
@@ -30,6 +29,7 @@ from migrator.ports.decommission import (
     Hands,
     Statement,
 )
+from migrator.ports.work import StoreEndpoint
 from tests.unit.domain.decommissions import OWN_BINDINGS, TIMEOUTS, broker, own
 
 SUBJECT = Subject(

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.domain.conversion import Reason
 from migrator.engine.held import HeldDestinations, is_over, wait_after
-from migrator.ports import Unreachable
+from migrator.ports.broker import Unreachable
 from tests.unit.engine.dispatcher.world import DispatchLedger
 from tests.unit.engine.memory import ENDPOINT, START
 

@@ -32,7 +32,8 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.ports import Batch, Lease, Outgoing, Settled, Unreachable
+from migrator.ports.broker import Outgoing, Settled, Unreachable
+from migrator.ports.work import Batch, Lease
 from tests.unit.engine.memory import (
     ENDPOINT,
     LEASE,

@@ -17,8 +17,8 @@ from migrator.domain.wiretime import build_wire_time
 from migrator.engine.claiming import Selection
 from migrator.engine.preview import chosen_endpoints, survey
 from migrator.errors import UnknownEndpoint
-from migrator.ports import StoreEndpoint, StoreRemark, SurveyedRow
-from migrator.ports.store import DueTime
+from migrator.ports.store import DueTime, StoreRemark, SurveyedRow
+from migrator.ports.work import StoreEndpoint
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")

@@ -9,7 +9,7 @@ from migrator.domain.states import HALF_DONE, OPEN, BatchState, Mode
 from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId
 from migrator.engine.recall import demand_settled
 from migrator.errors import PreflightRefused
-from migrator.ports import Batch
+from migrator.ports.work import Batch
 
 SALES = "public.Sales_TimeoutData"
 BILLING = "public.Billing_TimeoutData"

@@ -21,7 +21,8 @@ from migrator.domain.timeouts import (
 )
 from migrator.engine.rollback import Rollback, RollbackScope, RolledBack
 from migrator.errors import LeaseLost, SourceGone
-from migrator.ports import Batch, Claim, ClaimRequest, Lease, StoreEndpoint
+from migrator.ports.store import Claim, ClaimRequest
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
 EVERYTHING = RollbackScope(endpoint=None, run=None)

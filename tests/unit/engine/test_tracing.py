@@ -12,7 +12,7 @@ from migrator.domain.states import Mode
 from migrator.domain.timeouts import NativeMessage
 from migrator.domain.tracing import Traced, traced
 from migrator.engine.lane import LaneSession
-from migrator.ports import Passage, Tracer
+from migrator.ports.tracing import Passage, Tracer
 from tests.unit.engine.memory import LEASE, MemoryLink, timeout
 from tests.unit.engine.test_lane_model import World, work
 

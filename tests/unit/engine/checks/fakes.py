@@ -15,7 +15,7 @@ from migrator.domain.timeouts import EndpointName, QueueName
 from migrator.domain.ways import Way
 from migrator.engine.checks import Choices, Context, Satellites
 from migrator.errors import MigratorError, UnknownEndpoint
-from migrator.ports import (
+from migrator.ports.preflight import (
     BrokerServer,
     DelayEntities,
     HandedOver,
@@ -23,11 +23,9 @@ from migrator.ports import (
     Policy,
     QueueProbe,
     Room,
-    StoreEndpoint,
-    StoreRemark,
-    SurveyedRow,
 )
-from migrator.ports.store import DueTime
+from migrator.ports.store import DueTime, StoreRemark, SurveyedRow
+from migrator.ports.work import StoreEndpoint
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")

@@ -6,7 +6,7 @@ import pytest
 
 from migrator.domain.findings import Level
 from migrator.engine.checks.capacity import FACTOR, OVERHEAD_BYTES, check
-from migrator.ports import Room
+from migrator.ports.preflight import Room
 from tests.unit.engine.checks.fakes import NO_API, FakeBroker, preview
 
 ROWS = preview(destinations={"Sales": 1000}, size=10**6)

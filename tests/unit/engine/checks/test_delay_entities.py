@@ -5,7 +5,7 @@ from __future__ import annotations
 from migrator.domain.findings import Level
 from migrator.domain.routing import DelaysVersion
 from migrator.engine.checks.delay_entities import check
-from migrator.ports import DelayEntities
+from migrator.ports.preflight import DelayEntities
 from tests.unit.engine.checks.fakes import NO_API, FakeBroker, levels
 
 

@@ -8,7 +8,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.destinations import check
-from migrator.ports import QueueProbe
+from migrator.ports.preflight import QueueProbe
 from tests.unit.engine.checks.fakes import NO_API, FakeBroker, levels, preview
 
 PROBE = QueueProbe(messages=0, consumers=1)

@@ -10,7 +10,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.engine.checks.frozen_levels import Watch, check
 from migrator.errors import LedgerMissing
-from migrator.ports import HandOvers
+from migrator.ports.preflight import HandOvers
 from tests.unit.engine.checks.fakes import (
     NO_API,
     NOW,

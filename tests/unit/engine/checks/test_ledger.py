@@ -10,7 +10,7 @@ from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import BatchId, Lane
 from migrator.engine.checks.ledger import check
 from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing, PreflightRefused
-from migrator.ports import NotChecked
+from migrator.ports.preflight import NotChecked
 from tests.unit.engine.checks.fakes import FakeLedger
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from migrator.domain.findings import Level
 from migrator.domain.preview import Quarantinable
 from migrator.engine.checks.legacy_table import check
-from migrator.ports import StoreRemark
+from migrator.ports.store import StoreRemark
 from tests.unit.engine.checks.fakes import FakeStore, levels, preview
 
 

@@ -7,7 +7,7 @@ import pytest
 from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.engine.checks.policies import HARMFUL, check
-from migrator.ports import Policy
+from migrator.ports.preflight import Policy
 from tests.unit.engine.checks.fakes import NO_API, FakeBroker
 
 OURS = ("migrator.staging.a1.0", "migrator.receipts.a1.0")

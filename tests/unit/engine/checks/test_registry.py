@@ -22,7 +22,7 @@ from migrator.engine.checks import (
     run_checks,
 )
 from migrator.errors import LedgerMissing, PreflightRefused, StoreUnavailable, TargetUnavailable
-from migrator.ports import DelayEntities, QueueProbe
+from migrator.ports.preflight import DelayEntities, QueueProbe
 from tests.unit.engine.checks.fakes import (
     RETRY,
     SALES,

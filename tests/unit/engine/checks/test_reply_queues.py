@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migrator.domain.findings import Level
 from migrator.engine.checks.reply_queues import check
-from migrator.ports import QueueProbe
+from migrator.ports.preflight import QueueProbe
 from tests.unit.engine.checks.fakes import FakeBroker, levels, preview
 
 PROBE = QueueProbe(messages=0, consumers=1)

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.domain.findings import Finding, Level
 from migrator.engine.checks.satellite_queues import check
-from migrator.ports import Policy, QueueProbe
+from migrator.ports.preflight import Policy, QueueProbe
 from tests.unit.engine.checks.fakes import SATELLITES, FakeBroker
 
 STORE, CONTROL, ERROR = "Sales.Timeouts", "Sales.TimeoutsDispatcher", "error"

@@ -6,7 +6,7 @@ from migrator.domain.findings import Finding, Level
 from migrator.domain.routing import DelaysVersion
 from migrator.domain.timeouts import QueueName
 from migrator.engine.checks.suffix_collisions import check
-from migrator.ports import NotChecked
+from migrator.ports.preflight import NotChecked
 from tests.unit.engine.checks.fakes import NO_API, FakeBroker, levels, preview
 
 

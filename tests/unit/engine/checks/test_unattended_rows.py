@@ -10,7 +10,7 @@ import pytest
 from migrator.domain.findings import Finding, Level
 from migrator.domain.preview import EndpointPreview
 from migrator.engine.checks.unattended_rows import check
-from migrator.ports import QueueProbe
+from migrator.ports.preflight import QueueProbe
 from tests.unit.engine.checks.fakes import FakeBroker, preview
 
 MINUTE = timedelta(minutes=1)

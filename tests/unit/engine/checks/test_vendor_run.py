@@ -7,7 +7,7 @@ import pytest
 from migrator.domain.findings import Level
 from migrator.engine.checks.vendor_run import STAGING_QUEUE, check
 from migrator.errors import TargetUnavailable
-from migrator.ports import QueueProbe
+from migrator.ports.preflight import QueueProbe
 from tests.unit.engine.checks.fakes import FakeBroker, FakeStore, levels
 
 

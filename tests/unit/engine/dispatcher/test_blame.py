@@ -8,7 +8,7 @@ from migrator.domain.timeouts import QueueName
 from migrator.engine.dispatcher.blame import Blame
 from migrator.engine.dispatcher.outbox import Copy
 from migrator.errors import AccessRefused
-from migrator.ports import Delivery
+from migrator.ports.satellites import Delivery
 
 
 def came_back(count: int, problem: str | None = None) -> Copy:

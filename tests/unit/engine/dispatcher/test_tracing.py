@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from migrator.domain.timeouts import BatchId, EndpointName, NativeMessage, QueueName
 from migrator.engine.dispatcher.outbox import Forwarded, Item, PassedOn, StoredRow
 from migrator.engine.dispatcher.tracing import tell_of
-from migrator.ports import Delivery, NoTracer, Route
+from migrator.ports.satellites import Delivery, Route
+from migrator.ports.tracing import NoTracer
 from tests.unit.broker.material import message
 from tests.unit.domain.samples import incoming, stored
 from tests.unit.engine.test_tracing import PARENT, ListeningTracer

@@ -38,22 +38,19 @@ from migrator.errors import (
     TargetError,
     TargetUnavailable,
 )
-from migrator.ports import (
+from migrator.ports.broker import Unreachable
+from migrator.ports.satellites import (
     Answers,
     Applied,
-    Batch,
-    Claim,
-    ClaimRequest,
     ClearSaga,
     Delivery,
     HeldDestination,
-    Lease,
     Letter,
     NewTimeout,
     Route,
-    StoreEndpoint,
-    Unreachable,
 )
+from migrator.ports.store import Claim, ClaimRequest
+from migrator.ports.work import Batch, Lease, StoreEndpoint
 from tests.unit.engine.memory import (
     ENDPOINT,
     START,

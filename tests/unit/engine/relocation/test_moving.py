@@ -18,7 +18,7 @@ from migrator.domain.wiretime import build_wire_time
 from migrator.engine.relocation import Outcome, Relocation, RelocationPlan, WhyLeft
 from migrator.engine.relocation.judging import Judge
 from migrator.errors import TargetUnavailable
-from migrator.ports import Answers, Unreachable
+from migrator.ports.broker import Unreachable
 from migrator.ports.levels import (
     LevelMessage,
     Levels,
@@ -28,6 +28,7 @@ from migrator.ports.levels import (
     ScanEnd,
     ScanLimits,
 )
+from migrator.ports.satellites import Answers
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
