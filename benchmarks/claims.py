@@ -40,26 +40,26 @@ from sqlalchemy import text
 
 from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServer
 from migrator.database.engine import open_engine, writing
-from migrator.domain.partitions import parse_scope
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import Lane
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
+from migrator.ledger.states import Mode
 from migrator.ledger.tables import build_tables
-from migrator.ports.store import ClaimRequest, Claims, Cursor, Store
+from migrator.nservicebus.timeouts import Lane
 from migrator.stores.azure.account import Account, AccountSettings
+from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
-from migrator.stores.claims import SqlClaims
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.store import DocumentStoreView
+from migrator.stores.ports import ClaimRequest, Claims, Cursor, Store
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
-from migrator.stores.seeding import Invention, SeedRow, create_table, insert_rows, invent
-from migrator.stores.sql_persistence import SqlOptions, SqlStore
+from migrator.stores.sql.claims import SqlClaims
+from migrator.stores.sql.seeding import Invention, SeedRow, create_table, insert_rows, invent
+from migrator.stores.sql.sql_persistence import SqlOptions, SqlStore
 
 ENDPOINT = "Sales.Orders"
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 import pika
 
-from migrator.domain.routing import DelaysVersion, address
-from migrator.domain.timeouts import QueueName
-from migrator.domain.wiretime import build_wire_time
+from migrator.delays.routing import DelaysVersion, address
+from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.rows import usual_headers
 
 

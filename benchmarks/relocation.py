@@ -24,14 +24,14 @@ from rich.table import Table
 
 from benchmarks.plain_publisher import headers
 from dev.rabbit import RabbitNode
-from migrator.broker.topology import create_delays
-from migrator.domain.delays import delay_s
-from migrator.domain.headers import DELAY_IN_SECONDS
-from migrator.domain.relocation import Sighting, due_of
-from migrator.domain.routing import DelaysVersion, address, level_name, parse_routing_key
-from migrator.domain.timeouts import QueueName
+from migrator.delays.due import delay_s
+from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
+from migrator.delays.topology import create_delays
+from migrator.nservicebus.headers import DELAY_IN_SECONDS
+from migrator.nservicebus.timeouts import QueueName
+from migrator.transfer.rules import Sighting, due_of
 from tests.e2e.rig import Rig
-from tests.unit.broker.material import connection
+from tests.unit.rabbitmq.material import connection
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 DAY_S = 86_400

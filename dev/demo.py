@@ -25,8 +25,8 @@ from rich.rule import Rule
 from rich.table import Table
 
 from dev.rabbit import RabbitNode
-from migrator.domain.headers import DELIVER_AT
-from migrator.domain.wiretime import parse_wire_time
+from migrator.nservicebus.headers import DELIVER_AT
+from migrator.nservicebus.wiretime import parse_wire_time
 
 ENDPOINT: Final = "Sales"
 DESTINATIONS: Final = ("Sales", "Billing", "Shipping.Orders")

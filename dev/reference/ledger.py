@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from dev.reference import words
 from dev.reference.markdown import page, table, word
 from migrator.database.engine import open_engine
-from migrator.domain.states import NEXT, RAISES_ATTEMPT, BatchState, RowState
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import ledger_names, names_for
+from migrator.ledger.states import NEXT, RAISES_ATTEMPT, BatchState, RowState
 from migrator.ledger.tables import BATCH_TIMES, build_tables
 
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table, word
-from migrator import errors, logs
+from migrator import errors
 from migrator.cli.root import every_verb
-from migrator.domain.conversion import Reason
-from migrator.engine.checks import CHECKS, DELAY_CHECKS, delays, registry
+from migrator.nservicebus.conversion import Reason
+from migrator.preflight.checks import CHECKS, DELAY_CHECKS, delays, registry
+from migrator.service import logs
 
 _WIDTH: Final = 100
 """Characters; so that help is wrapped alike whatever terminal this runs in."""

@@ -9,9 +9,9 @@ from starlette.routing import Route
 
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table
-from migrator.domain.control import Adjust, Drain, Pause, Resume, Retry, StopNow
 from migrator.web.app import Desk, new_app
 from migrator.web.commands import KEYS
+from migrator.web.control_values import Adjust, Drain, Pause, Resume, Retry, StopNow
 from migrator.web.guard import Asked, Door, is_page, refusal
 from migrator.web.measures import GROUPS, Measure
 from migrator.web.metrics import Instruments

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from migrator.domain.conversion import Reason
-from migrator.domain.states import BatchState, Event, RowState
 from migrator.errors import ExitCode
+from migrator.ledger.states import BatchState, Event, RowState
+from migrator.nservicebus.conversion import Reason
 from migrator.web.app import WRONG_SPAN_S, WRONG_TOKENS
 from migrator.web.bodies import BODY_PATIENCE_S, LARGEST_BODY_BYTES
 from migrator.web.orders import PATIENCE_S

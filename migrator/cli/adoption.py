@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from migrator.broker.names import guard_queue
+from migrator.app import App
 from migrator.cli.opening import satellites
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Session, confirmed
-from migrator.domain.satellites import timeouts_queue
-from migrator.domain.timeouts import Lane, QueueName
 from migrator.errors import PreflightRefused
 from migrator.ledger import version
 from migrator.ledger.adoption import Whereabouts, told_holders
-from migrator.wiring import App
+from migrator.nservicebus.satellites import timeouts_queue
+from migrator.nservicebus.timeouts import Lane, QueueName
+from migrator.rabbitmq.names import guard_queue
 
 _NOT_SEEN = (
     "a daemon in mode direct on the former database is not seen on the broker: be sure that "

@@ -6,18 +6,18 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
 from migrator.cli.closing import Closing, ClosingRows
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.cli.status import status_document
-from migrator.domain.states import HALF_DONE, BatchState
-from migrator.domain.timeouts import BatchId
 from migrator.errors import ConfigError, ExitCode
+from migrator.ledger.operator_actions import Resolution
 from migrator.ledger.returning import GoingBack
-from migrator.ledger.upkeep import Resolution
-from migrator.ports.work import Batch
-from migrator.wiring import App
+from migrator.ledger.states import HALF_DONE, BatchState
+from migrator.ledger.work import Batch
+from migrator.nservicebus.timeouts import BatchId
 
 verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")
 _OUTCOMES: Final = ("handed-over", "claimed", "quarantined", "written-off")

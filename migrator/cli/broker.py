@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from migrator.broker.addresses import parse_addresses
-from migrator.broker.grants import grants_text, least_grants
 from migrator.cli.opening import satellites
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Delays, Json, given, session_of
 from migrator.config import NearDue, Settings
-from migrator.domain.satellites import dispatcher_queue, timeouts_queue
-from migrator.domain.timeouts import QueueName
+from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.grants import grants_text, least_grants
 
 verbs = typer.Typer(help="The broker: grants.", no_args_is_help=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import typer
 
+from migrator.app import App
 from migrator.cli.opening import check_context, endpoint_names, opened, surveyed
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import (
@@ -21,12 +22,11 @@ from migrator.cli.session import (
     selection_options,
     session_of,
 )
-from migrator.domain.findings import Finding, Level, verdict
-from migrator.domain.preview import EndpointPreview
-from migrator.engine.checks import UNREACHABLE, run_checks
-from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
-from migrator.wiring import App
+from migrator.preflight.checks import UNREACHABLE, run_checks
+from migrator.preflight.findings import Finding, Level, verdict
+from migrator.preview.count import chosen_endpoints
+from migrator.preview.report import EndpointPreview
 
 EPILOG = """\b
 Examples:

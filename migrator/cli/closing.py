@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from migrator.app import App
 from migrator.cli.output import say
 from migrator.cli.session import confirmed
-from migrator.domain.states import BatchState, RowState
 from migrator.errors import ConfigError, PreflightRefused, SourceElsewhere, SourceGone, StoreError
+from migrator.ledger.operator_actions import HalfDoneOutcome
 from migrator.ledger.returning import TOWARDS, GoingBack, ReturnOutcome
-from migrator.ledger.upkeep import HalfDoneOutcome
-from migrator.ports.work import Batch, StoreEndpoint
-from migrator.wiring import App
+from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.work import Batch, StoreEndpoint
 
 if TYPE_CHECKING:
     from migrator.stores.documents.claims import DocumentClaims

@@ -12,11 +12,11 @@ import typer
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.session import Json, Session, session_of
 from migrator.config.web import AUTO
-from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.client import DaemonClient
 from migrator.web.commands import NO_REASON, Order, build_order, parse_order
+from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
 from migrator.web.documents import answer_document
 from migrator.web.places import chosen, listening
 

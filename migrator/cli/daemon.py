@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from migrator.cli.output import write_table, write_text
-from migrator.domain.ladder import span_text
+from migrator.delays.depths import span_text
 
 Document = Mapping[str, Any]
 

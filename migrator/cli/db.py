@@ -12,12 +12,12 @@ from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of
 from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, session_of
-from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ConfigError
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
-from migrator.stores.legacy_table import LegacyTable
+from migrator.preview.count import chosen_endpoints
+from migrator.stores.sql.legacy_table import LegacyTable
 
 verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")
 

@@ -9,27 +9,19 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
+from migrator.app import App
+from migrator.app.decommission import DecommissionWiring
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import Json, Yes, confirmed, duration, session_of
-from migrator.daemon.decommissioning import alone
-from migrator.daemon.owner import current_owner, is_surely_dead
-from migrator.domain.decommission import (
-    Binding,
-    Entity,
-    Kept,
-    Plan,
-    Refusal,
-    Wishes,
-    still_whole,
-)
-from migrator.domain.decommission_record import bindings_record
-from migrator.domain.decommission_refusals import HOW_TO_DISABLE
-from migrator.engine.decommission import Outcome, Subject
+from migrator.decommission.ports import Statement
+from migrator.decommission.record import bindings_record
+from migrator.decommission.refusals import HOW_TO_DISABLE
+from migrator.decommission.rules import Binding, Entity, Kept, Plan, Refusal, Wishes, still_whole
+from migrator.decommission.run import alone
+from migrator.decommission.work import Outcome, Subject
 from migrator.errors import ConfigError, ExitCode
-from migrator.ports.decommission import Statement
-from migrator.wiring import App
-from migrator.wiring.decommission import DecommissionWiring
+from migrator.ledger.owner import current_owner, is_surely_dead
 
 EPILOG: Final = """\b
 Examples:

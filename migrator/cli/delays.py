@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from migrator.broker.topology import create_delays
 from migrator.cli.ladder import ladder_table
 from migrator.cli.lazy import LazyGroup, Verb
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
 from migrator.cli.session import Delays, Json, given, session_of
-from migrator.domain.ladder import Ladder
+from migrator.delays.depths import Ladder
+from migrator.delays.topology import create_delays
 from migrator.errors import ExitCode
 from migrator.web.documents import ladder_document
 

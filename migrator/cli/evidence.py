@@ -23,7 +23,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from migrator.domain.evidence import (
+from migrator.errors import ConfigError
+from migrator.verify.evidence import (
     SCHEMA,
     Line,
     NoLine,
@@ -32,7 +33,6 @@ from migrator.domain.evidence import (
     parse_document,
     parse_line,
 )
-from migrator.errors import ConfigError
 
 _MODE: Final = 0o600
 _TOTALS: Final = "totals"
@@ -61,7 +61,7 @@ def open_evidence(path: Path, about: Mapping[str, object]) -> Iterator[EvidenceF
 
 
 class EvidenceFile:
-    """Implements ``ports.evidence.Evidence``; made by ``open_evidence``."""
+    """Implements ``verify.evidence_port.Evidence``; made by ``open_evidence``."""
 
     def __init__(self, path: Path, first: Mapping[str, object]) -> None:
         """Open ``path.partial`` alone, and write its first line or compare it."""
@@ -83,7 +83,7 @@ class EvidenceFile:
     # ── the port ────────────────────────────────────────────────────────────────────────────
 
     def taken_over(self) -> Iterable[Line]:
-        """Return the lines that were there already; see ``ports.evidence``."""
+        """Return the lines that were there already; see ``verify.evidence_port``."""
         with _explained(self._path), self._stream as self._earlier:
             self._begin_copy(self._earlier)
             while raw := self._earlier.readline():
@@ -94,7 +94,7 @@ class EvidenceFile:
             self._take_place()
 
     def write(self, lines: Sequence[Line]) -> None:
-        """Append lines, forced to the disk; see ``ports.evidence``."""
+        """Append lines, forced to the disk; see ``verify.evidence_port``."""
         with _explained(self._path):
             for line in lines:
                 raw = build_line(line)
@@ -103,7 +103,7 @@ class EvidenceFile:
             self._sync()
 
     def amend(self, changes: Mapping[int, Line]) -> None:
-        """Replace lines, all or none; see ``ports.evidence``."""
+        """Replace lines, all or none; see ``verify.evidence_port``."""
         with _explained(self._path), self._stream as old:
             self._begin_copy(old)
             for raw in old:

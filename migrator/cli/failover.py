@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from migrator.app import App
 from migrator.cli.adoption import held_elsewhere, lanes_of
 from migrator.cli.output import say, write_json
 from migrator.cli.recalled import watched
 from migrator.cli.session import Session, confirmed
 from migrator.config.models import EndpointMode
-from migrator.daemon.failover import settle_failover
-from migrator.domain.failover import Settlement
-from migrator.engine.recall import RecallTerms
 from migrator.errors import ExitCode, PreflightRefused
+from migrator.failover.rules import Settlement
+from migrator.failover.run import settle_failover
 from migrator.ledger import version
-from migrator.ports.work import StoreEndpoint
-from migrator.wiring import App
+from migrator.ledger.work import StoreEndpoint
+from migrator.recall.work import RecallTerms
 
 
 def settle_lost_window(

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from migrator import __version__
+from migrator.app import App
 from migrator.cli.files import demand_place, write_file
-from migrator.cli.html import About
 from migrator.cli.output import say, write_text
 from migrator.errors import ConfigError, MigratorError
-from migrator.wiring import App
+from migrator.reports.html import About
 
 FORMS: Final = ("table", "json", "html")
 _REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays")

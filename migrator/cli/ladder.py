@@ -10,7 +10,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from migrator.domain.ladder import Ladder, Step, span_text
+from migrator.delays.depths import Ladder, Step, span_text
 
 _RUNG_CHARS: Final = 16
 _NOT_KNOWN: Final = "not known"

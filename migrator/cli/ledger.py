@@ -9,7 +9,7 @@ import typer
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Json, Yes, confirmed, duration, session_of
-from migrator.domain.timeouts import RunId
+from migrator.nservicebus.timeouts import RunId
 
 verbs = typer.Typer(help="What is kept of settled rows: purge.", no_args_is_help=True)
 

@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from migrator.app import App
 from migrator.cli.output import console
 from migrator.config import EndpointMode, Loaded, NearDue, Settings
-from migrator.domain.conversion import destination_of
-from migrator.domain.preview import EndpointPreview
-from migrator.domain.report import OpenCommit
-from migrator.domain.satellites import timeouts_queue
-from migrator.domain.timeouts import QueueName
 from migrator.errors import ConfigError, MigratorError
-from migrator.ports.work import StoreEndpoint
-from migrator.wiring import App
+from migrator.ledger.report import OpenCommit
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.conversion import destination_of
+from migrator.nservicebus.satellites import timeouts_queue
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preview.report import EndpointPreview
 
 if TYPE_CHECKING:  # most verbs survey nothing and check nothing
-    from migrator.engine.checks import Context, Satellites
+    from migrator.preflight.checks import Context, Satellites
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def surveyed(
 
     In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
     """
-    from migrator.engine.checks import MOVING
-    from migrator.engine.claiming import Selection
-    from migrator.engine.preview import survey
+    from migrator.handover.claiming import Selection
+    from migrator.preflight.checks import MOVING
+    from migrator.preview.count import survey
 
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
@@ -126,7 +126,7 @@ def check_context(
     app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
 ) -> Context:
     """Return what checks are to ask, by the settings of *app*."""
-    from migrator.engine.checks import Choices, Context
+    from migrator.preflight.checks import Choices, Context
 
     given = app.settings
     return Context(
@@ -162,8 +162,8 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
 
     Without *names*, of all that the settings have.
     """
-    from migrator.broker.names import retry_queue
-    from migrator.engine.checks import Satellites
+    from migrator.preflight.checks import Satellites
+    from migrator.rabbitmq.names import retry_queue
 
     return [
         Satellites(
@@ -198,7 +198,7 @@ def _held(app: App) -> Collection[QueueName]:
 
 
 def _other_commits(app: App) -> Sequence[OpenCommit]:
-    from migrator.daemon.owner import is_surely_dead
+    from migrator.ledger.owner import is_surely_dead
 
     try:
         commits = app.books.commits_of_others(str(app.settings.broker.delays))

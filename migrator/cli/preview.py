@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
 from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
-from migrator.cli.html import About, preview_page
 from migrator.cli.opening import endpoint_names, mode_of, opened, sends_near_due, surveyed
 from migrator.cli.output import json_text, write_table
 from migrator.cli.session import (
@@ -29,11 +29,11 @@ from migrator.cli.session import (
 )
 from migrator.config import EndpointMode
 from migrator.config.quantities import build_duration
-from migrator.domain import states
-from migrator.domain.preview import BEYOND, SPANS, EndpointPreview, Preview, preview_document
-from migrator.domain.timeouts import EndpointName
-from migrator.engine.preview import chosen_endpoints
-from migrator.wiring import App
+from migrator.ledger import states
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.preview.count import chosen_endpoints
+from migrator.preview.report import BEYOND, SPANS, EndpointPreview, Preview, preview_document
+from migrator.reports.html import About, preview_page
 
 EPILOG = """\b
 Examples:
@@ -116,7 +116,7 @@ def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
         PreflightRefused: Due times are of another zone than they are read in: no count of when
             rows are due would be true.
     """
-    from migrator.engine.checks import due_times, refuse
+    from migrator.preflight.checks import due_times, refuse
 
     plan, endpoints = app.plan, chosen_endpoints(app.store, names)
     refuse(due_times.check(app.store, endpoints, app.clock, app.due_times))

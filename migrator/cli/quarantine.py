@@ -12,16 +12,16 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
+from migrator.app import App
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import Json, session_of
-from migrator.domain.conversion import Reason
-from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
-from migrator.domain.states import Mode
 from migrator.errors import ConfigError, ExitCode
 from migrator.ledger.quarantine import PAGE_ROWS
+from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
+from migrator.ledger.states import Mode
+from migrator.nservicebus.conversion import Reason
 from migrator.web.documents import plain
-from migrator.wiring import App
 
 verbs = typer.Typer(help="Rows kept aside with a reason: list, show, retry, export.")
 

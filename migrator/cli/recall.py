@@ -23,10 +23,10 @@ from migrator.cli.recalled import (
     terms_of,
 )
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
-from migrator.daemon.occasions import hooked, tell_put_back
-from migrator.domain.recall import RecallScope
-from migrator.domain.timeouts import RunId
 from migrator.errors import ExitCode
+from migrator.nservicebus.timeouts import RunId
+from migrator.recall.rules import RecallScope
+from migrator.service.occasions import hooked, tell_put_back
 
 EPILOG = """\b
 Examples:

@@ -12,13 +12,13 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
+from migrator.app.recall import RecallWiring
 from migrator.cli.output import console, say
 from migrator.cli.session import duration, some_time
-from migrator.daemon.recalling import recall
-from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
-from migrator.engine.recall import Recalled, RecallProgress, RecallTerms
-from migrator.wiring import App
-from migrator.wiring.recall import RecallWiring
+from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
+from migrator.recall.run import recall
+from migrator.recall.work import Recalled, RecallProgress, RecallTerms
 
 _TELL_EVERY_S: Final = 5.0
 """How often a line says how far it is, where nobody sits at a terminal."""
@@ -81,7 +81,7 @@ def foretold(app: App, scope: RecallScope, margin: timedelta) -> RecallForecast:
 def brought_back(
     app: App, scope: RecallScope, terms: RecallTerms, expected: RecallForecast
 ) -> WayBack:
-    """Recall, telling how far it is; see ``daemon.recalling.recall``."""
+    """Recall, telling how far it is; see ``recall.run.recall``."""
     with watched() as progress:
         done = recall(app, scope, terms, progress=progress)
     seen = sum(done.counts[each] for each in _SEEN_AND_LEFT)

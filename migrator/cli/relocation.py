@@ -11,15 +11,15 @@ from typing import Annotated, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from migrator.app import App
+from migrator.app.relocations import RelocationRequest, relocating
 from migrator.cli.opening import opened
 from migrator.cli.output import console, say, write_json, write_table
 from migrator.cli.session import Delays, Json, Session, Yes, confirmed, given, session_of
 from migrator.config.secrets import read_secret
-from migrator.domain.routing import DelaysVersion, suffix_collisions
-from migrator.engine.relocation import Outcome
+from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
-from migrator.wiring import App
-from migrator.wiring.relocations import RelocationRequest, relocating
+from migrator.transfer.outcome import Outcome
 
 _ENDINGS: Final = """
 \b

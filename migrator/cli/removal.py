@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from migrator.broker.removal import DelaysRemoval
+from migrator.app import App
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, Yes, confirmed, duration, given, session_of
-from migrator.domain.levels import Kind
-from migrator.domain.removal import DelaysFound
+from migrator.decommission.removal import DelaysRemoval
+from migrator.decommission.removal_rules import DelaysFound
+from migrator.delays.levels import Kind
 from migrator.errors import ExitCode, PreflightRefused
-from migrator.wiring import App
 
 EPILOG = """\b
 Examples:

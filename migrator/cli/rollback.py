@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from migrator.app import App
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
 from migrator.cli.recalled import (
@@ -23,22 +24,15 @@ from migrator.cli.recalled import (
     terms_of,
 )
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
-from migrator.daemon.leases import evict_dead
-from migrator.daemon.occasions import hooked, tell_put_back
-from migrator.daemon.owner import current_owner, is_surely_dead
-from migrator.domain.recall import RecallScope
-from migrator.domain.timeouts import BatchId, RunId
-from migrator.engine.recall import RecallTerms
-from migrator.engine.rollback import (
-    RELEASABLE,
-    Rollback,
-    RollbackScope,
-    RolledBack,
-    dispatching,
-)
 from migrator.errors import ExitCode, MigratorError
-from migrator.ports.work import StoreEndpoint
-from migrator.wiring import App
+from migrator.ledger.lease_keeper import evict_dead
+from migrator.ledger.owner import current_owner, is_surely_dead
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId, RunId
+from migrator.recall.rollback import RELEASABLE, Rollback, RollbackScope, RolledBack, dispatching
+from migrator.recall.rules import RecallScope
+from migrator.recall.work import RecallTerms
+from migrator.service.occasions import hooked, tell_put_back
 
 EPILOG = """\b
 Examples:
@@ -165,7 +159,7 @@ def _rolled_back(app: App, scope: RollbackScope, terms: RecallTerms | None) -> _
 
 def _forget_held(app: App, scope: RollbackScope) -> None:
     """Have `status` list no destination any more for which nobody is to hand over rows."""
-    from migrator.ledger.dispatching import SqlDispatching
+    from migrator.dispatcher.ledger import SqlDispatching
 
     books = SqlDispatching(app.engine, app.tables)
     for each in app.books.held():

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
 from migrator.cli import preview as preview_verb
 from migrator.cli.opening import check_context, named_endpoints, opened, surveyed
 from migrator.cli.output import console, write_json, write_table, write_text
@@ -32,17 +33,16 @@ from migrator.cli.session import (
 )
 from migrator.cli.status import lane_name, write_endpoints
 from migrator.config import Loaded
-from migrator.daemon.launch import run as launch
-from migrator.daemon.occasions import Fire, hooked, tell_exit
-from migrator.daemon.recheck import Checks
-from migrator.domain.findings import Level
-from migrator.domain.report import HeldRows, Progress
-from migrator.engine.checks import find_ways, recheck, refuse, run_checks
-from migrator.engine.known_hand_overs import KnownHandOvers
-from migrator.engine.preview import chosen_endpoints
 from migrator.errors import ExitCode, MigratorError
+from migrator.ledger.report import HeldRows, Progress
+from migrator.preflight.checks import find_ways, recheck, refuse, run_checks
+from migrator.preflight.findings import Level
+from migrator.preflight.known_hand_overs import KnownHandOvers
+from migrator.preview.count import chosen_endpoints
+from migrator.service.launch import run as launch
+from migrator.service.occasions import Fire, hooked, tell_exit
+from migrator.service.recheck import Checks
 from migrator.web.documents import endpoint_documents
-from migrator.wiring import App
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Json, session_of
 from migrator.config.quantities import parse_duration
-from migrator.domain.conversion import Reason
-from migrator.domain.headers import ROUTE_EXPIRED_TO
 from migrator.errors import ConfigError
-from migrator.stores.seeding import Invention, SeedRow, invent
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.headers import ROUTE_EXPIRED_TO
+from migrator.stores.sql.seeding import Invention, SeedRow, invent
 
 EPILOG = """\b
 Examples:

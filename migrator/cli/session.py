@@ -40,7 +40,8 @@ class Session:
         Raises:
             ConfigError: Lists everything that is wrong.
         """
-        from migrator import config, logs
+        from migrator import config
+        from migrator.service import logs
 
         given = [option for option in more if option is not None]
         loaded = config.load(file=self.file, options=[*self.options, *given])

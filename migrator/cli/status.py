@@ -12,20 +12,20 @@ from typing import Annotated, Final
 
 import typer
 
+from migrator.app import App
+from migrator.app.recall import RecallWiring
 from migrator.cli.control import Socket, client_of
 from migrator.cli.daemon import show_daemon
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
 from migrator.cli.recalled import MARGIN, forecast_document
 from migrator.cli.session import Json, Session, duration, session_of
-from migrator.daemon.canary import EVENT as CANARY
-from migrator.domain.recall import RecallForecast, RecallScope
-from migrator.domain.report import AuditEvent, EndpointProgress, LaneStatus, Progress
-from migrator.domain.states import BatchState
+from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
+from migrator.ledger.states import BatchState
+from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.service.canary import EVENT as CANARY
 from migrator.web.client import DaemonClient
 from migrator.web.documents import plain, progress_document
-from migrator.wiring import App
-from migrator.wiring.recall import RecallWiring
 
 EPILOG = """\b
 Examples:

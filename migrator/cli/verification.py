@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from migrator.app import App
 from migrator.cli.check import exit_code, show
 from migrator.cli.opening import opened
 from migrator.cli.session import Delays, Json, duration, given, session_of
-from migrator.engine.checks import DelaysContext, Watch, check_delays
-from migrator.wiring import App
+from migrator.preflight.checks import DelaysContext, Watch, check_delays
 
 EPILOG = """\b
 Examples:

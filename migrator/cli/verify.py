@@ -13,26 +13,21 @@ from typing import Annotated, Final
 import typer
 
 from migrator import __version__
+from migrator.app import App
+from migrator.app.verification import VerificationWiring
 from migrator.cli.evidence import EvidenceFile, open_evidence
 from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
-from migrator.cli.html import About, verify_page
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
 from migrator.cli.session import Endpoints, Json, given, session_of, some_time
-from migrator.daemon.scanning import looking_through
-from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import EndpointName
-from migrator.domain.verification import (
-    EndpointBalance,
-    Found,
-    Verdict,
-    Verification,
-)
-from migrator.engine.verify import VerifyPlan
+from migrator.delays.level_ports import ScanLimits
 from migrator.errors import ExitCode
-from migrator.ports.levels import ScanLimits
-from migrator.wiring import App
-from migrator.wiring.verification import VerificationWiring
+from migrator.ledger.states import BatchState, RowState
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.reports.html import About, verify_page
+from migrator.verify.plan import VerifyPlan
+from migrator.verify.report import EndpointBalance, Found, Verdict, Verification
+from migrator.verify.scanning import looking_through
 
 EPILOG: Final = """\b
 Examples:

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from migrator.config.section import Section
-from migrator.domain.partitions import parse_scope
+from migrator.stores.azure.partitions import parse_scope
 
 _TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 _CONTAINER: Final = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")

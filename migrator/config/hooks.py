@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, at_most
 from migrator.config.section import Section, none_when_empty
-from migrator.domain.hooks import HookEvent
+from migrator.service.hook_events import HookEvent
 
 _EVENTS: Final = tuple(str(event) for event in HookEvent)
 

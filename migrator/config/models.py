@@ -29,7 +29,7 @@ from migrator.config.servers import Broker, Store, StoreKind
 from migrator.config.telemetry import Telemetry
 from migrator.config.throttle import Throttle
 from migrator.config.web import Web
-from migrator.domain.canary import parse_levels, probe_delay_s
+from migrator.delays.probe_results import parse_levels, probe_delay_s
 
 
 class EndpointMode(StrEnum):

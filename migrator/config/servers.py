@@ -15,7 +15,7 @@ from migrator.config.nhibernate import NHibernate
 from migrator.config.quantities import SOME_TIME, UTC_NAME, Duration, Size, ZoneName
 from migrator.config.ravendb import RavenDb
 from migrator.config.section import Section
-from migrator.domain.routing import DelaysVersion, Topology
+from migrator.delays.routing import DelaysVersion, Topology
 
 
 class StoreKind(StrEnum):

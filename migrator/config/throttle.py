@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from migrator.config.cron import parse_cron_window
 from migrator.config.quantities import SOME_TIME, UTC_NAME, Duration, ZoneName
 from migrator.config.section import Section, none_when_empty
-from migrator.domain.windows import Opening, parse_window
+from migrator.config.windows import Opening, parse_window
 
 _WORDS_OF_RANGE: Final = 2
 """``Sat-Sun 00:00-24:00``"""

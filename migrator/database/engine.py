@@ -20,8 +20,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.database import mssql, mysql, oracle
 from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
-from migrator.domain.timeouts import content_hash
 from migrator.errors import ConfigError
+from migrator.nservicebus.timeouts import content_hash
 
 APPLICATION_NAME: Final = "migrator"
 LOCK_TIMEOUT: Final = timedelta(seconds=5)

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import False_, True_
 
 from migrator.database.types import KEY_CHARS
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
 
 S = TypeVar("S", bound=Select[Any])
 V = TypeVar("V", str, int)

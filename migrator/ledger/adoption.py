@@ -18,13 +18,13 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
-from migrator.domain.states import HALF_DONE, OPEN, BatchState, RowState
-from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LANE, Lane
 from migrator.errors import DatabaseFailedOver, LedgerError, LedgerMissing, PreflightRefused
 from migrator.ledger.failover import demand_same_server, record_position
 from migrator.ledger.identity import identity_of, is_same, new_id
 from migrator.ledger.runs import SqlRuns
+from migrator.ledger.states import HALF_DONE, OPEN, BatchState, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, SCAN_LANE, Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

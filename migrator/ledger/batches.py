@@ -18,8 +18,9 @@ from migrator.database.engine import reading, writing, writing_once
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
-from migrator.domain.conversion import Quarantine
-from migrator.domain.states import (
+from migrator.errors import LeaseLost, LedgerError
+from migrator.ledger.leases import hold_lease
+from migrator.ledger.states import (
     OPEN,
     RAISES_ATTEMPT,
     BatchState,
@@ -28,7 +29,10 @@ from migrator.domain.states import (
     RowState,
     next_state,
 )
-from migrator.domain.timeouts import (
+from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
+from migrator.ledger.work import Batch, Lease
+from migrator.nservicebus.conversion import Quarantine
+from migrator.nservicebus.timeouts import (
     BatchId,
     EndpointName,
     Lane,
@@ -36,10 +40,6 @@ from migrator.domain.timeouts import (
     StoredTimeout,
     TimeoutId,
 )
-from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.leases import hold_lease
-from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
-from migrator.ports.work import Batch, Lease
 
 
 class SqlBatches:

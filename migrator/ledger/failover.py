@@ -22,12 +22,12 @@ from sqlalchemy.exc import DBAPIError
 from migrator.database.engine import open_engine, reading, writing
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.domain.states import BatchState
-from migrator.domain.timeouts import RECALL_LANE, BatchId
 from migrator.errors import DatabaseFailedOver, LedgerBehind, LedgerError, StoreUnavailable
+from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
-from migrator.ports.preflight import NotChecked
-from migrator.ports.work import Batch, Lease
+from migrator.ledger.work import Batch, Lease
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId
+from migrator.preflight.ports import NotChecked
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from sqlalchemy import Engine, func, select
 
 from migrator.database.engine import reading
 from migrator.database.failures import translating
-from migrator.domain.conversion import destination_of
-from migrator.domain.states import BatchState
-from migrator.domain.timeouts import QueueName
 from migrator.errors import LedgerError
 from migrator.ledger.identity import check_identity
+from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
-from migrator.ports.preflight import HandedOver
+from migrator.nservicebus.conversion import destination_of
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.ports import HandedOver
 
 
 class SqlHandOvers:

@@ -19,12 +19,12 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, flag, for_update
 from migrator.database.types import database_now
-from migrator.domain.states import OPEN
-from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.failover import Continuity
+from migrator.ledger.states import OPEN
 from migrator.ledger.tables import UNSETTLED, LedgerTables
-from migrator.ports.work import Lease
+from migrator.ledger.work import Lease
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
 
 
 class SqlLeases:

@@ -17,14 +17,14 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, ins
 from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.portable import first_for_update
-from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
-from migrator.domain.conversion import Reason
-from migrator.domain.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
-from migrator.domain.states import BatchState, Mode
-from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.errors import LedgerError
+from migrator.ledger.quarantine_filter import in_quarantine
+from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
+from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
 PAGE_ROWS: Final = 200
 RETRY_ROWS: Final = 1000

@@ -18,11 +18,11 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
-from migrator.domain.states import RowState
-from migrator.domain.timeouts import RECALL_LANE, BatchId, EndpointName, TimeoutId
 from migrator.errors import LedgerError
+from migrator.ledger.operator_actions import WRITTEN_OFF
+from migrator.ledger.states import RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.ledger.upkeep import WRITTEN_OFF
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, EndpointName, TimeoutId
 
 
 class ReturnOutcome(StrEnum):

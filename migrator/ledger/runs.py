@@ -12,10 +12,10 @@ from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import too_long
 from migrator.database.types import database_now
-from migrator.domain.timeouts import BatchId, RunId
 from migrator.errors import LedgerError
 from migrator.ledger.tables import LedgerTables
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId, RunId
 
 RUNNING: Final = "running"
 

@@ -30,9 +30,9 @@ from sqlalchemy import (
 )
 
 from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
-from migrator.domain.states import OPEN, BatchState, RowState
-from migrator.domain.timeouts import Lane
 from migrator.ledger.names import LedgerNames
+from migrator.ledger.states import OPEN, BatchState, RowState
+from migrator.nservicebus.timeouts import Lane
 
 BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""

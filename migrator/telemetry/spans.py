@@ -35,10 +35,10 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import TraceState
 
 from migrator import __version__
-from migrator.domain.timeouts import NativeMessage
-from migrator.domain.tracing import TraceContext, Traced, traced
-from migrator.ports.tracing import Passage, Tracer
+from migrator.nservicebus.timeouts import NativeMessage
+from migrator.nservicebus.tracing import TraceContext, Traced, traced
 from migrator.telemetry.export import TellingExporter
+from migrator.telemetry.ports import Passage, Tracer
 
 _log = logging.getLogger(__name__)
 

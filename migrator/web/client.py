@@ -14,9 +14,9 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from migrator.domain.control import Answer
 from migrator.errors import ConfigError, DaemonUnavailable
 from migrator.web.commands import Order, build_order
+from migrator.web.control_values import Answer
 
 _PATIENCE_S: Final = 25.0
 """Longer than the daemon lets a command wait, so that it is the daemon that says so."""

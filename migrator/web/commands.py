@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from migrator.domain.control import (
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.web.control_values import (
     Adjust,
     Command,
     Drain,
@@ -20,8 +22,6 @@ from migrator.domain.control import (
     StopNow,
     command_document,
 )
-from migrator.domain.conversion import Reason
-from migrator.domain.timeouts import EndpointName, TimeoutId
 
 NO_REASON: Final = "no reason was given"
 _LONGEST_CHARS: Final = 500

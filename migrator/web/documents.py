@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from migrator.domain.control import Answer, Liveness, Readiness
-from migrator.domain.jobs import JobView
-from migrator.domain.ladder import Ladder
-from migrator.domain.report import AuditEvent, EndpointProgress, Progress
-from migrator.domain.routing import level_name
-from migrator.domain.states import RowState
-from migrator.domain.throttle import Hold
+from migrator.delays.depths import Ladder
+from migrator.delays.routing import level_name
+from migrator.ledger.pause_reasons import Hold
+from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
+from migrator.ledger.states import RowState
+from migrator.web.control_values import Answer, Liveness, Readiness
+from migrator.web.job_values import JobView
 from migrator.web.snapshot import EndpointView, Snapshot
 
 Document = dict[str, object]

@@ -14,11 +14,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from migrator.config.quantities import parse_duration
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.jobs import JobView
-from migrator.domain.ladder import Ladder
-from migrator.domain.report import LaneStatus, Progress
-from migrator.domain.throttle import Hold, Signal
+from migrator.delays.depths import Ladder
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.report import LaneStatus, Progress
+from migrator.web.control_values import Liveness, Readiness
+from migrator.web.job_values import JobView
 from migrator.web.measures import MEASURES
 from migrator.web.panel import Panel
 from migrator.web.snapshot import EndpointView, Snapshot

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar, cast
 
-from migrator.domain.control import Answer, Command
-from migrator.domain.report import QuarantineFilter
+from migrator.ledger.report import QuarantineFilter
+from migrator.web.control_values import Answer, Command
 from migrator.web.panel import Panel
 from migrator.web.snapshot import QuarantinePage
 

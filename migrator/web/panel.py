@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from migrator.domain.control import Answer, Command, Liveness, Readiness
-from migrator.domain.report import QuarantineFilter
+from migrator.ledger.report import QuarantineFilter
+from migrator.web.control_values import Answer, Command, Liveness, Readiness
 from migrator.web.snapshot import QuarantinePage, Snapshot
 
 

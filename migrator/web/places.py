@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from migrator.domain.timeouts import EndpointName
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.sockets import answers
 
 RUN: Final = Path("/run")

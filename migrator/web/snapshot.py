@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from migrator.domain.jobs import JobView
-from migrator.domain.ladder import Ladder
-from migrator.domain.report import AuditEvent, Progress, QuarantinedRow
-from migrator.domain.throttle import Hold
-from migrator.domain.timeouts import EndpointName
+from migrator.delays.depths import Ladder
+from migrator.ledger.pause_reasons import Hold
+from migrator.ledger.report import AuditEvent, Progress, QuarantinedRow
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.web.job_values import JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

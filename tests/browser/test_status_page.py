@@ -11,7 +11,7 @@ from typing import Final, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from migrator.domain.control import Adjust, Drain, Knob, Pause, Resume
+from migrator.web.control_values import Adjust, Drain, Knob, Pause, Resume
 from migrator.web.metrics import Instruments
 from migrator.web.serving import WebPlan, serve
 from tests.support.browser import PHONE, Shown, new_browser, shown

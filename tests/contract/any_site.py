@@ -15,27 +15,27 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from migrator.domain.marks import RowMark
-from migrator.domain.states import Event, Mode
-from migrator.domain.timeouts import BatchId, Lane, RunId, TimeoutId
+from migrator.dispatcher.ledger import SqlDispatching
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches
-from migrator.ledger.books import SqlBooks
-from migrator.ledger.dispatching import SqlDispatching
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
+from migrator.ledger.operator_actions import SqlUpkeep
 from migrator.ledger.quarantine import SqlQuarantine
+from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
+from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ledger.upkeep import SqlUpkeep
 from migrator.ledger.version import current
-from migrator.ports.recall import Recalls, Sighting
-from migrator.ports.store import Claim, ClaimRequest, Claims, Cursor, Store
-from migrator.ports.verification import Verifications
-from migrator.ports.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
+from migrator.recall.ports import Recalls, Sighting
+from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor, Store
+from migrator.verify.ports import Verifications
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG = timedelta(minutes=5)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from azure.data.tables import TableServiceClient
 
-from migrator.domain.partitions import parse_scope
 from migrator.stores.azure.account import Account, AccountSettings
+from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
 from tests.contract.any_site import LegacyRow, due_in
 from tests.contract.document_site import DocumentSite, Sight

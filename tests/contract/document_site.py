@@ -13,13 +13,13 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from migrator.database.engine import open_engine
-from migrator.ports.documents import DocumentStore
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.recall.documents import DocumentRecalls
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
-from migrator.stores.documents.recalls import DocumentRecalls
+from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
-from migrator.stores.documents.verification import DocumentVerifications
+from migrator.verify.documents import DocumentVerifications
 from tests.contract.any_site import AnySite, LegacyRow, due_in, timeout_id
 
 NEIGHBOUR = LegacyRow(id=timeout_id(2**90), due=due_in(timedelta(hours=1)))

@@ -11,9 +11,9 @@ from sqlalchemy import Column, Connection, Table, insert
 from sqlalchemy.types import _Binary
 
 from migrator.database.engine import writing
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
-from migrator.stores.seeding import create_table
+from migrator.ledger.work import StoreEndpoint
+from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
+from migrator.stores.sql.seeding import create_table
 from tests.contract.any_site import LegacyRow
 from tests.contract.site import COLUMNS, Site
 from tests.contract.table_manager import TableManager

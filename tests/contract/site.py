@@ -38,15 +38,15 @@ from sqlalchemy.dialects import mssql, oracle
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import open_engine, writing
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.claims import SqlClaims
-from migrator.stores.intake import SqlIntake
-from migrator.stores.legacy_table import build_source, parse_source
-from migrator.stores.recall import SqlRecalls
-from migrator.stores.seeding import create_table
-from migrator.stores.sql_persistence import Placement, SqlOptions, SqlStore, default_table
-from migrator.stores.tables import Blank, TableStore
-from migrator.stores.verification import SqlVerifications
+from migrator.ledger.work import StoreEndpoint
+from migrator.recall.store import SqlRecalls
+from migrator.stores.sql.claims import SqlClaims
+from migrator.stores.sql.intake import SqlIntake
+from migrator.stores.sql.legacy_table import build_source, parse_source
+from migrator.stores.sql.seeding import create_table
+from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore, default_table
+from migrator.stores.sql.tables import Blank, TableStore
+from migrator.verify.store import SqlVerifications
 from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.table_manager import TableManager
 

@@ -14,16 +14,16 @@ from azure.data.tables import TableServiceClient
 
 from dev.servers import AzuriteServer
 from migrator.database.engine import open_engine
-from migrator.domain.partitions import parse_scope
-from migrator.domain.timeouts import BatchId, TimeoutId
 from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
-from migrator.ports.documents import DocumentStore, claim_mark
-from migrator.ports.store import Claim
-from migrator.ports.work import Lease, StoreEndpoint
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId, TimeoutId
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.clearing import Clearing
+from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.azure.store import AzureStore
+from migrator.stores.documents.ports import DocumentStore, claim_mark
+from migrator.stores.ports import Claim
 from tests.contract.any_site import hours
 from tests.contract.azure_site import REQUESTS, AzureSite
 from tests.contract.document_site import Stopped

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from azure.data.tables import UpdateMode
 
-from migrator.domain.timeouts import TimeoutId
-from migrator.ports.documents import Mark
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.clearing import Clearing
+from migrator.stores.documents.ports import Mark
 from tests.contract.azure_site import AzureSite
 from tests.support.azure import due
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from migrator.domain.timeouts import RunId
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import RunId
 from tests.contract.any_site import AnySite, LegacyRow, hours, timeout_id
 
 pytestmark = pytest.mark.every_store

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.domain.states import BatchState, Mode
-from migrator.domain.timeouts import content_hash
 from migrator.errors import LeaseLost
-from migrator.ports.store import Claims, Store
-from migrator.ports.work import Lease
-from migrator.stores.claims import SqlClaims
-from migrator.stores.sql_persistence import Placement, SqlStore
+from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.work import Lease
+from migrator.nservicebus.timeouts import content_hash
+from migrator.stores.ports import Claims, Store
+from migrator.stores.sql.claims import SqlClaims
+from migrator.stores.sql.sql_persistence import Placement, SqlStore
 from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.site import Site
 

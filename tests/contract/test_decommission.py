@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import Connection, event
 
 from migrator.database.engine import writing
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.decommission import Binding, LedgerLook, queue_entity
-from migrator.domain.decommission_record import BEGUN, ENDED, UNDONE, bindings_record
-from migrator.domain.states import Event, Mode
-from migrator.domain.timeouts import TimeoutId
+from migrator.decommission.ports import DecommissionLedger, DecommissionStore
+from migrator.decommission.queries import SqlDecommissionLedger
+from migrator.decommission.record import BEGUN, ENDED, UNDONE, bindings_record
+from migrator.decommission.rules import Binding, LedgerLook, queue_entity
+from migrator.decommission.store import SqlDecommissionStore
 from migrator.errors import StoreUnavailable
-from migrator.ledger.decommission import SqlDecommissionLedger
-from migrator.ports.decommission import DecommissionLedger, DecommissionStore
-from migrator.ports.work import Lease, StoreEndpoint
-from migrator.stores.decommission import SqlDecommissionStore
+from migrator.ledger.states import Event, Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import TimeoutId
 from tests.contract.site import LONG, LegacyRow, Site, hours, timeout_id
 
 _store: type[DecommissionStore] = SqlDecommissionStore

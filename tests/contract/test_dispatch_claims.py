@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.report import QuarantineFilter
-from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import TimeoutId
+from migrator.dispatcher.ports import DispatchClaims
 from migrator.errors import IllegalTransition, LeaseLost
-from migrator.ports.satellites import DispatchClaims
-from migrator.ports.work import Batch, Lease, StoreEndpoint
-from migrator.stores.claims import SqlClaims
+from migrator.ledger.report import QuarantineFilter
+from migrator.ledger.states import BatchState, Event, Mode
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.sql.claims import SqlClaims
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]

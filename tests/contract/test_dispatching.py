@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, RunId, TimeoutId
+from migrator.dispatcher.ledger import SqlDispatching
+from migrator.dispatcher.ports import Dispatching, HeldDestination
 from migrator.errors import LeaseLost
-from migrator.ledger.dispatching import SqlDispatching
-from migrator.ports.satellites import Dispatching, HeldDestination
-from migrator.ports.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.states import BatchState, Event, Mode
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RunId, TimeoutId
 from tests.contract.site import LONG, NOW, LegacyRow, Site, hours, timeout_id
 
 _dispatching: type[Dispatching] = SqlDispatching
@@ -230,8 +230,8 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long absence is worked off in small transactions."""
-    monkeypatch.setattr("migrator.ledger.dispatching._FOLD_BATCHES", 2)
-    monkeypatch.setattr("migrator.ledger.dispatching._FOLD_ROWS", 4)
+    monkeypatch.setattr("migrator.dispatcher.ledger._FOLD_BATCHES", 2)
+    monkeypatch.setattr("migrator.dispatcher.ledger._FOLD_ROWS", 4)
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
     for _ in range(3):

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from migrator.domain.states import Event, Mode
-from migrator.domain.timeouts import NO_SAGA, Lane, TimeoutId
+from migrator.dispatcher.ports import Applied, ClearSaga, Intake, NewTimeout
 from migrator.errors import LeaseLost, RowRefused, StoreError
-from migrator.ports.satellites import Applied, ClearSaga, Intake, NewTimeout
-from migrator.ports.work import Lease
-from migrator.stores.intake import SqlIntake
+from migrator.ledger.states import Event, Mode
+from migrator.ledger.work import Lease
+from migrator.nservicebus.timeouts import NO_SAGA, Lane, TimeoutId
+from migrator.stores.sql.intake import SqlIntake
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]

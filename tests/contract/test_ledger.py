@@ -13,19 +13,19 @@ import pytest
 from sqlalchemy import update
 
 from migrator.database.engine import writing
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.report import OpenCommit
-from migrator.domain.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
-from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.leases import SqlLeases
+from migrator.ledger.ports import Batches, Leases, Runs
+from migrator.ledger.report import OpenCommit
 from migrator.ledger.runs import SqlRuns
-from migrator.ports.ledger import Batches, Leases, Runs
-from migrator.ports.preflight import LedgerFacts
-from migrator.ports.work import Batch, Clock, Lease
+from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
+from migrator.ledger.work import Batch, Clock, Lease
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
+from migrator.preflight.ports import LedgerFacts
+from migrator.preflight.queries import SqlLedgerFacts
 from tests.contract.site import LONG, Site, hours, timeout_id
 
 _leases: type[Leases] = SqlLeases

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import event, text
 
 from migrator.database.engine import reading
-from migrator.domain.timeouts import TimeoutId
+from migrator.decommission.store import SqlDecommissionStore
+from migrator.dispatcher.ports import NewTimeout
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.ports.satellites import NewTimeout
-from migrator.stores.decommission import SqlDecommissionStore
-from migrator.stores.nhibernate import NHibernateOptions, NHibernateStore
-from migrator.stores.seeding import create_table
-from migrator.stores.tables import TableStore
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
+from migrator.stores.sql.seeding import create_table
+from migrator.stores.sql.tables import TableStore
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 

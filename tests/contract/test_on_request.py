@@ -18,12 +18,12 @@ import pytest
 from sqlalchemy import delete
 
 from migrator.database.engine import open_engine, writing
-from migrator.domain.states import BatchState
-from migrator.domain.timeouts import NO_SAGA, TimeoutId
-from migrator.ports.satellites import NewTimeout
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.seeding import SeedRow, create_table, insert_rows
-from migrator.stores.verification import SqlVerifications
+from migrator.dispatcher.ports import NewTimeout
+from migrator.ledger.states import BatchState
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
+from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
+from migrator.verify.store import SqlVerifications
 from tests.contract.site import NOW, Site
 
 _URLS: Final = {"mssql": "MSSQL_URL", "oracle": "ORACLE_URL"}

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.report import QuarantineFilter, WaitingDestination
-from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.dispatcher.ports import HeldDestination
 from migrator.errors import LedgerError
 from migrator.ledger.hand_overs import SqlHandOvers
-from migrator.ports.satellites import HeldDestination
-from migrator.ports.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.report import QuarantineFilter, WaitingDestination
+from migrator.ledger.states import BatchState, Event, Mode
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
 
@@ -284,7 +284,7 @@ def test_purge_keeps_what_is_not_due_yet(site: Site) -> None:
 
 def test_purge_ends_early_when_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two transactions; the books are right all the same."""
-    monkeypatch.setattr("migrator.ledger.upkeep._PURGE_ROWS", 2)
+    monkeypatch.setattr("migrator.ledger.operator_actions._PURGE_ROWS", 2)
     lease = site.lease()
     _settled(site, lease, site.create(hours(6)), bad=())
     assert site.upkeep.purge(before=FAR, at_most=1) == 2

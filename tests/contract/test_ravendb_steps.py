@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from migrator.database.engine import open_engine
-from migrator.domain.states import BatchState
 from migrator.errors import StoreUnavailable
-from migrator.ports.documents import DocumentStore
-from migrator.ports.store import Claim
-from migrator.ports.work import Lease, StoreEndpoint
+from migrator.ledger.states import BatchState
+from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
+from migrator.stores.ports import Claim
 from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore

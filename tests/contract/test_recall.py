@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.domain.marks import RowMark
-from migrator.domain.recall import RecallOutcome, RecallScope
-from migrator.domain.states import Event, Mode, RowState
-from migrator.domain.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.errors import LeaseLost
-from migrator.ports.recall import Recalls, Sighting
-from migrator.ports.work import Lease, StoreEndpoint
-from migrator.stores.recall import SqlRecalls
+from migrator.ledger.states import Event, Mode, RowState
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
+from migrator.recall.ports import Recalls, Sighting
+from migrator.recall.rules import RecallOutcome, RecallScope
+from migrator.recall.store import SqlRecalls
 from tests.contract.any_site import NOW, AnySite, hours, timeout_id
 
 pytestmark = pytest.mark.every_store(slow=True)

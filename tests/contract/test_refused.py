@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from migrator import config
+from migrator.app.app import App
 from migrator.errors import ConfigError, PreflightRefused
-from migrator.wiring.app import App
 
 ADDRESSES = {
     "azure": "AccountName=a;AccountKey=c2VjcmV0",

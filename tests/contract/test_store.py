@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.stores import survey as survey_module
 from migrator.stores.ravendb import reader
-from migrator.stores.seeding import Invention, create_table, insert_rows, invent
-from migrator.stores.sql_persistence import Placement
+from migrator.stores.sql import survey as survey_module
+from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
+from migrator.stores.sql.sql_persistence import Placement
 from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.site import Site
 

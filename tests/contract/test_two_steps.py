@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.recall import RecallOutcome, RecallScope
-from migrator.domain.report import QuarantineFilter
-from migrator.domain.states import BatchState, Mode, RowState
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
+from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.returning import ReturnOutcome, SqlReturning
-from migrator.ports.recall import Sighting
-from migrator.ports.work import Batch, Lease
+from migrator.ledger.states import BatchState, Mode, RowState
+from migrator.ledger.work import Batch, Lease
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.recall.ports import Sighting
+from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped

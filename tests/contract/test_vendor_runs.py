@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from migrator.domain.findings import Level
-from migrator.engine.checks import vendor_run
+from migrator.preflight.checks import vendor_run
+from migrator.preflight.findings import Level
 from tests.contract.any_site import AnySite, hours
 
 pytestmark = pytest.mark.every_store

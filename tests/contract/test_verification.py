@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import delete, update
 
 from migrator.database.engine import writing
-from migrator.domain.conversion import Quarantine, Reason
-from migrator.domain.marks import RowMark
-from migrator.domain.recall import RecallScope
-from migrator.domain.report import QuarantineFilter
-from migrator.domain.states import BatchState, Event, Mode
-from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId, content_hash
-from migrator.domain.verification import BatchGap, DestinationBalance
-from migrator.ports.verification import AuditedRow, LevelSighting, Verifications
-from migrator.ports.work import Batch, Lease, StoreEndpoint
-from migrator.stores.verification import SqlVerifications
+from migrator.ledger.report import QuarantineFilter
+from migrator.ledger.states import BatchState, Event, Mode
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Reason
+from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
+from migrator.recall.rules import RecallScope
+from migrator.verify.ports import AuditedRow, LevelSighting, Verifications
+from migrator.verify.report import BatchGap, DestinationBalance
+from migrator.verify.store import SqlVerifications
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
 

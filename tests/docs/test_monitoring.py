@@ -14,7 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types, and this is its only user
 from prometheus_client.parser import text_string_to_metric_families
 
-from migrator.domain.throttle import Signal
+from migrator.ledger.pause_reasons import Signal
 from migrator.web.bodies import LARGEST_BODY_BYTES
 from migrator.web.measures import MEASURES
 from migrator.web.metrics import Instruments, scrape

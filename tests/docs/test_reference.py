@@ -15,12 +15,12 @@ from dev.reference import ledger, names, words
 from migrator.cli.root import every_verb
 from migrator.config import Endpoint
 from migrator.config.sources import leaves, variable
-from migrator.domain.conversion import Reason
-from migrator.domain.states import BatchState, Event, RowState
-from migrator.engine.checks import CHECKS, DELAY_CHECKS
 from migrator.errors import ExitCode
+from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES
-from migrator.logs import ACTIONS
+from migrator.nservicebus.conversion import Reason
+from migrator.preflight.checks import CHECKS, DELAY_CHECKS
+from migrator.service.logs import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

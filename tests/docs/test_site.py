@@ -15,8 +15,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dev.commonmark import on_page_markdown
-from migrator.domain.routing import routing_key
-from migrator.domain.timeouts import QueueName
+from migrator.delays.routing import routing_key
+from migrator.nservicebus.timeouts import QueueName
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"

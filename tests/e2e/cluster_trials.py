@@ -22,7 +22,7 @@ from pika.exceptions import AMQPError
 from dev.cluster import WORKER_TIMEOUT_S, Cluster, ClusterNode
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, wait_until
-from migrator.domain.marks import Pass, parse_mark
+from migrator.nservicebus.marks import Pass, parse_mark
 from tests.e2e.cluster_faults import FAULTS, Fault
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Found, Row, row

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from migrator.domain.wiretime import build_wire_time
+from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.rig import Rig
 
 Core = Literal[5, 6, 7]

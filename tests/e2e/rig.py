@@ -27,14 +27,14 @@ from pika.adapters.blocking_connection import BlockingChannel
 from psycopg import sql
 
 from dev.processes import PATIENCE_S
-from migrator.broker.addresses import parse_addresses
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.topology import create_delays
 from migrator.database.engine import open_engine
-from migrator.domain.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.topology import create_delays
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.connection import ConnectionSettings
 from tests.e2e.rows import Account, Found, Row
 from tests.support.fork_server import Forked
 

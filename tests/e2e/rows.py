@@ -11,8 +11,8 @@ from typing import Any
 
 import pika
 
-from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
-from migrator.domain.wiretime import build_wire_time
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.wiretime import build_wire_time
 
 NO_SAGA = uuid.UUID(int=0)
 

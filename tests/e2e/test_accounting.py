@@ -13,10 +13,10 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.domain import headers as h
-from migrator.domain.delays import seconds_up
-from migrator.domain.routing import DelaysVersion, entry_level, level_name, parse_routing_key
-from migrator.domain.wiretime import build_wire_time, parse_wire_time
+from migrator.delays.due import seconds_up
+from migrator.delays.routing import DelaysVersion, entry_level, level_name, parse_routing_key
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Found, Row, nameless, row
 

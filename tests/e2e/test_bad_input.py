@@ -15,8 +15,8 @@ from psycopg import sql
 from dev.postgres import PostgresServer
 from dev.processes import wait_until
 from migrator.cli.check import exit_code
-from migrator.domain.findings import Finding, Level
-from migrator.domain.routing import level_name
+from migrator.delays.routing import level_name
+from migrator.preflight.findings import Finding, Level
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from dev.processes import PATIENCE_S
-from migrator.domain.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion
 from tests.e2e.rig import Rig
 
 

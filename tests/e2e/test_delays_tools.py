@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from dev.processes import PATIENCE_S
-from migrator.domain.routing import level_name
+from migrator.delays.routing import level_name
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row

@@ -12,7 +12,7 @@ from typing import Any
 import pika
 
 from dev.servers import wait_until
-from migrator.domain.wiretime import parse_wire_time
+from migrator.nservicebus.wiretime import parse_wire_time
 from tests.e2e.arrivals import Arrival, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import EXPIRE, ROUTE_TO, Changes, OldEndpoint, OldMessage, keys

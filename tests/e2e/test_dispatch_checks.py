@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from dev.processes import PATIENCE_S
-from migrator.domain.wiretime import build_wire_time
+from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
 

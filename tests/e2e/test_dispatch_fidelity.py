@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dev.servers import wait_until
-from migrator.domain.wiretime import parse_wire_time
+from migrator.nservicebus.wiretime import parse_wire_time
 from tests.e2e.arrivals import Arrival, Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, Core, OldEndpoint, OldMessage

@@ -13,8 +13,8 @@ from psycopg import sql
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.domain.headers import parse_headers
-from migrator.domain.wiretime import build_wire_time
+from migrator.nservicebus.headers import parse_headers
+from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, settings_text, start_dispatcher, waiting
 from tests.e2e.old_endpoint import OldEndpoint

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from dev.servers import wait_until
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.wiretime import build_wire_time
+from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.arrivals import Receiver, books
 from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoint, OldMessage

@@ -17,8 +17,8 @@ import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from migrator.domain import headers as h
-from migrator.domain.wiretime import parse_wire_time
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.wiretime import parse_wire_time
 from tests.conftest import TlsMaterial
 from tests.e2e.rig import Rig
 from tests.e2e.rows import nameless, row

@@ -15,10 +15,10 @@ import pytest
 from dev.postgres import PostgresServer
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from migrator.broker.names import staging_name
-from migrator.domain.headers import NON_DURABLE
-from migrator.domain.routing import DelaysVersion, level_name
-from migrator.domain.timeouts import Lane
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.nservicebus.headers import NON_DURABLE
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import staging_name
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance, row
 

@@ -19,8 +19,8 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.domain.delays import delay_s
-from migrator.domain.routing import DelaysVersion, address
+from migrator.delays.due import delay_s
+from migrator.delays.routing import DelaysVersion, address
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, chance, row
 

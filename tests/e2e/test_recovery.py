@@ -12,10 +12,10 @@ import pytest
 
 from dev.rabbit import RabbitNode
 from dev.servers import wait_until
-from migrator.broker.names import staging_name
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.timeouts import Lane
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import ExitCode
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import staging_name
 from tests.e2e.rig import Rig
 from tests.e2e.rows import nameless, row
 

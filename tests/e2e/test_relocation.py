@@ -16,22 +16,16 @@ import pika
 import pytest
 
 from dev.processes import PATIENCE_S
-from migrator.broker.topology import create_delays
-from migrator.domain.headers import DELAY_IN_SECONDS, EXPIRE, MESSAGE_ID, TIME_SENT
-from migrator.domain.relocation import RETRIES, RETRIES_TIMESTAMP
-from migrator.domain.routing import (
-    Address,
-    DelaysVersion,
-    address,
-    level_name,
-    parse_routing_key,
-)
-from migrator.domain.timeouts import QueueName
-from migrator.domain.wiretime import build_wire_time, parse_wire_time
+from migrator.delays.routing import Address, DelaysVersion, address, level_name, parse_routing_key
+from migrator.delays.topology import create_delays
+from migrator.nservicebus.headers import DELAY_IN_SECONDS, EXPIRE, MESSAGE_ID, TIME_SENT
+from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
+from migrator.transfer.rules import RETRIES, RETRIES_TIMESTAMP
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import chance
-from tests.unit.broker.material import connection
+from tests.unit.rabbitmq.material import connection
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 DAY_S = 86_400

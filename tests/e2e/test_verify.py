@@ -19,15 +19,15 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.broker.topology import create_delays
-from migrator.domain.delays import delay_s
-from migrator.domain.headers import RELATED_TO_TIMEOUT_ID
-from migrator.domain.routing import DelaysVersion, address, level_name, parse_routing_key
-from migrator.domain.timeouts import QueueName
+from migrator.delays.due import delay_s
+from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
+from migrator.delays.topology import create_delays
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.timeouts import QueueName
 from tests.conftest import Vhost
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, nameless, row
-from tests.unit.broker.material import connection
+from tests.unit.rabbitmq.material import connection
 
 SECRET = "nobody-may-read-this"  # in every body and every header
 

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dev.servers import AzuriteServer
-from migrator.domain.partitions import parse_scope
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import SourceGone, StoreError, StoreUnavailable
-from migrator.ports.documents import Candidate, Document, Mark
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, AccountSettings
+from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
+from migrator.stores.documents.ports import Candidate, Document, Mark
 from tests.support.azure import LegacyAccount, Stored
 from tests.support.http_proxy import Answer, HttpProxy, Request
 

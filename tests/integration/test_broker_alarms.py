@@ -12,15 +12,15 @@ import pika
 import pytest
 
 from dev.servers import wait_until
-from migrator.broker.addresses import parse_addresses
-from migrator.broker.alarms import AlarmWatch
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.facts import RabbitFacts
-from migrator.broker.grants import least_grants
-from migrator.daemon.throttles.depths import measure_destinations, measure_levels
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.timeouts import QueueName
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.broker import RabbitFacts
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.alarms import AlarmWatch
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.grants import least_grants
+from migrator.service.throttles.depths import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 

@@ -8,27 +8,27 @@ from typing import Any
 import pika
 import pytest
 
-from migrator.broker.admin import admin_session
-from migrator.broker.connection import TlsFiles
-from migrator.broker.decommission import RabbitDecommission
-from migrator.broker.link import declare_entries
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.retries import declare_retry_queues
-from migrator.broker.staging import LaneQueues, declare_staging
-from migrator.broker.topology import create_delays
-from migrator.domain.decommission import (
+from migrator.decommission.broker import RabbitDecommission
+from migrator.decommission.ports import DecommissionBroker
+from migrator.decommission.rules import (
     Binding,
     BrokerLook,
     QueueLook,
     exchange_entity,
     queue_entity,
 )
-from migrator.domain.headers import CONFIRMATION_ID
-from migrator.domain.timeouts import Lane, QueueName
+from migrator.delays.topology import create_delays
+from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import AccessRefused
-from migrator.ports.decommission import DecommissionBroker
+from migrator.handover.link import declare_entries
+from migrator.handover.staging import LaneQueues, declare_staging
+from migrator.nservicebus.headers import CONFIRMATION_ID
+from migrator.nservicebus.timeouts import Lane, QueueName
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
-from tests.unit.broker.material import LEDGER, V2, connection, plain_channel, wait_until
+from tests.unit.rabbitmq.material import LEDGER, V2, connection, plain_channel, wait_until
 
 _: type[DecommissionBroker] = RabbitDecommission
 TIMEOUTS, DISPATCHER = "Sales.Timeouts", "Sales.TimeoutsDispatcher"

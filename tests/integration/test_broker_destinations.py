@@ -9,19 +9,19 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from migrator.broker.connection import EntityAbsent, TlsFiles
-from migrator.broker.destinations import DestinationRules, RabbitDestinations
-from migrator.broker.grants import least_grants
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.server import find_unbindable
-from migrator.broker.topology import create_delays
-from migrator.domain.conversion import Reason
-from migrator.domain.routing import BindingSpec, Topology
-from migrator.domain.timeouts import QueueName
+from migrator.delays.destinations import DestinationRules, RabbitDestinations
+from migrator.delays.link_ports import Settled
+from migrator.delays.routing import BindingSpec, Topology
+from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetUnavailable
-from migrator.ports.broker import Settled
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
+from migrator.rabbitmq.grants import least_grants
+from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.server import find_unbindable
 from tests.conftest import Vhost
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     V2,
     a_pass,
     connection,

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.facts import RabbitFacts
-from migrator.broker.levels import level_queues
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.topology import create_delays
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.timeouts import QueueName
+from migrator.delays.level_depths import level_queues
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetUnavailable
-from migrator.ports.preflight import NotChecked, QueueProbe, Room
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.broker import RabbitFacts
+from migrator.preflight.ports import NotChecked, QueueProbe, Room
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
-from tests.unit.broker.material import connection, plain_channel, wait_until
+from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
 V1, V2 = DelaysVersion.V1, DelaysVersion.V2
 

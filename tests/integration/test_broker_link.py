@@ -12,16 +12,16 @@ from urllib.parse import quote
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker.connection import TlsFiles
-from migrator.broker.link import RabbitLink, open_link
-from migrator.broker.publisher import WindowLimits
-from migrator.broker.topology import create_delays
-from migrator.domain.timeouts import Lane
+from migrator.delays.link_ports import Outgoing, Settled
+from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
-from migrator.ports.broker import Outgoing, Settled
+from migrator.handover.link import RabbitLink, open_link
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     V2,
     a_pass,
     connection,
@@ -228,7 +228,7 @@ def test_a_cut_around_the_answer_leaves_the_truth(
     url: str, proxy: PlaceProxy, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A confirm that never came is not told; the message is in the broker all the same."""
-    monkeypatch.setattr("migrator.broker.connection.HEARTBEAT_S", 60)  # one is no answer
+    monkeypatch.setattr("migrator.rabbitmq.connection.HEARTBEAT_S", 60)  # one is no answer
     line, before = proxy(url), _quiet(url)
     settled = Settled()
     with opened(link_settings(line.url(url))) as link:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import pika
 import pytest
 
-from migrator.broker.connection import EntityAbsent, TlsFiles
-from migrator.broker.management import ManagementApi, ManagementSettings, management_settings
-from migrator.broker.server import find_queues, has_stream_queues, server_facts
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
+from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
+from migrator.rabbitmq.management import ManagementApi, ManagementSettings, management_settings
+from migrator.rabbitmq.server import find_queues, has_stream_queues, server_facts
 from tests.conftest import Vhost
-from tests.unit.broker.material import connection, plain_channel, wait_until
+from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
 
 def _settings(vhost: Vhost, url: str | None = None) -> ManagementSettings:

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 import pytest
 
 from dev.processes import free_port
-from migrator.broker.addresses import BrokerAddress, parse_address
-from migrator.broker.admin import admin_session
-from migrator.broker.clocks import is_our_clock
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.wire import Pump, Wire
 from migrator.errors import AccessRefused, TargetUnavailable
+from migrator.rabbitmq.addresses import BrokerAddress, parse_address
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.clocks import is_our_clock
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 

@@ -11,23 +11,23 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker.clocks import is_our_clock
-from migrator.broker.properties import read_properties
-from migrator.broker.relocation import (
+from migrator.delays.level_ports import LevelMessage, Move
+from migrator.delays.routing import address
+from migrator.delays.scan import utc_now
+from migrator.delays.topology import create_delays
+from migrator.dispatcher.ports import Answers
+from migrator.errors import AccessRefused, TargetError
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.clocks import is_our_clock
+from migrator.rabbitmq.properties import read_properties
+from migrator.transfer.broker import (
     RabbitRelocation,
     RelocationSettings,
     Side,
     is_same_place,
     open_relocation,
 )
-from migrator.broker.scan import utc_now
-from migrator.broker.topology import create_delays
-from migrator.domain.routing import address
-from migrator.domain.timeouts import QueueName
-from migrator.errors import AccessRefused, TargetError
-from migrator.ports.levels import LevelMessage, Move
-from migrator.ports.satellites import Answers
-from tests.unit.broker.material import V2, connection, plain_channel, take, vhost_with_levels
+from tests.unit.rabbitmq.material import V2, connection, plain_channel, take, vhost_with_levels
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,17 @@ import time
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker.admin import admin_session
-from migrator.broker.names import retry_queue
-from migrator.broker.publisher import WindowLimits
-from migrator.broker.retries import declare_retry_queues
-from migrator.broker.satellites import RabbitSatelliteLink, open_satellite_link
-from migrator.domain.envelopes import Envelope
-from migrator.domain.timeouts import QueueName
+from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
+from migrator.dispatcher.ports import Answers, Delivery, Letter
+from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import EntityMismatch
-from migrator.ports.satellites import Answers, Delivery, Letter
+from migrator.nservicebus.envelopes import Envelope
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.names import retry_queue
+from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import Vhost
-from tests.unit.broker.material import connection, plain_channel, wait_until
+from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
 QUEUE = QueueName("Billing.Timeouts")
 ARGUMENTS = {

@@ -9,19 +9,19 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from migrator.broker.connection import TlsFiles
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.publisher import WindowLimits
-from migrator.broker.routes import RabbitRoutes
-from migrator.broker.satellites import open_satellite_link
-from migrator.domain.conversion import Reason
-from migrator.domain.routing import BindingSpec, Topology
-from migrator.domain.timeouts import QueueName
+from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import BindingSpec, Topology
+from migrator.dispatcher.link import open_satellite_link
+from migrator.dispatcher.ports import Answers, Letter, Route
+from migrator.dispatcher.routes import RabbitRoutes
 from migrator.errors import TargetUnavailable
-from migrator.ports.broker import Unreachable
-from migrator.ports.satellites import Answers, Letter, Route
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import Vhost
-from tests.unit.broker.material import connection, message, plain_channel
+from tests.unit.rabbitmq.material import connection, message, plain_channel
 
 UNKNOWN, UNBOUND = Reason.DESTINATION_UNKNOWN, Reason.DESTINATION_UNBOUND
 Told = tuple[str, str] | Reason

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker.publisher import Parcel, Publisher, WindowLimits
-from migrator.broker.satellites import RabbitSatelliteLink, open_satellite_link
-from migrator.broker.topology import create_delays
-from migrator.broker.wire import Pump, Wire
-from migrator.domain.envelopes import Envelope
-from migrator.domain.timeouts import QueueName
+from migrator.delays.link_ports import Settled
+from migrator.delays.topology import create_delays
+from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
+from migrator.dispatcher.ports import Answers, Delivery, Letter
 from migrator.errors import TargetError, TargetUnavailable
-from migrator.ports.broker import Settled
-from migrator.ports.satellites import Answers, Delivery, Letter
+from migrator.nservicebus.envelopes import Envelope
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     V2,
     a_pass,
     connection,

@@ -9,17 +9,17 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker.link import RabbitLink
-from migrator.broker.names import receipts_queue, router_exchange, staging_name
-from migrator.broker.topology import create_delays
-from migrator.domain.marks import Pass, build_mark
-from migrator.domain.routing import DelaysVersion, level_name
-from migrator.domain.timeouts import Lane
+from migrator.delays.link_ports import Outgoing, Staging
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.topology import create_delays
 from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
-from migrator.ports.broker import Outgoing, Staging
+from migrator.handover.link import RabbitLink
+from migrator.nservicebus.marks import Pass, build_mark
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.names import receipts_queue, router_exchange, staging_name
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     LEDGER,
     V1,
     V2,

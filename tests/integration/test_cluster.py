@@ -10,10 +10,10 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.processes import wait_until
-from migrator.broker.addresses import parse_addresses
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.topology import create_delays
-from migrator.domain.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.topology import create_delays
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.connection import ConnectionSettings
 from tests.conftest import three_nodes
 
 QUEUE = "kept"

@@ -12,16 +12,16 @@ from sqlalchemy import Engine
 
 from dev.postgres import PostgresServer, PostgresStandby
 from dev.processes import wait_until
-from migrator.daemon.throttles.database import measure_latency
 from migrator.database.engine import open_engine
-from migrator.domain.timeouts import EndpointName
+from migrator.database.replicas import ReplicaLag
 from migrator.errors import StoreError
 from migrator.ledger.failover import standbys_behind
-from migrator.ports.preflight import NotChecked
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.counting import SqlCounting
-from migrator.stores.pulse import SqlPulse
-from migrator.stores.replicas import ReplicaLag
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.preflight.ports import NotChecked
+from migrator.service.throttles.database import measure_latency
+from migrator.stores.sql.counting import SqlCounting
+from migrator.stores.sql.pulse import SqlPulse
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
 
 PATIENCE = timedelta(seconds=0.3)

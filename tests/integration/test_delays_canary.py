@@ -9,15 +9,15 @@ from urllib.parse import quote
 import pytest
 
 from dev.servers import wait_until
-from migrator.broker.canary import are_back, fly
-from migrator.broker.connection import ConnectionSettings
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.topology import create_delays
-from migrator.domain.canary import Arrival
-from migrator.domain.routing import DelaysVersion
+from migrator.delays.probe import are_back, fly
+from migrator.delays.probe_results import Arrival
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import create_delays
 from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUnavailable
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
-from tests.unit.broker.material import V1, V2, connection, in_time, plain_channel, take
+from tests.unit.rabbitmq.material import V1, V2, connection, in_time, plain_channel, take
 
 STARS = "*." * 27
 DELIVERY = {V1: "nsb.delay-delivery", V2: "nsb.v2.delay-delivery"}

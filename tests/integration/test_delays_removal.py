@@ -9,17 +9,17 @@ from contextlib import contextmanager
 import pytest
 from _pytest.mark import ParameterSet
 
-from migrator.broker.admin import admin_session
-from migrator.broker.levels import level_queues
-from migrator.broker.link import declare_entries
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.removal import DelaysRemoval
-from migrator.broker.topology import create_delays, inspect_delays
-from migrator.domain.removal import DelaysFound
-from migrator.domain.routing import DelaysVersion, delivery_exchange, level_name
+from migrator.decommission.removal import DelaysRemoval
+from migrator.decommission.removal_rules import DelaysFound
+from migrator.delays.level_depths import level_queues
+from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
+from migrator.delays.topology import create_delays, inspect_delays
 from migrator.errors import PreflightRefused, TargetError
+from migrator.handover.link import declare_entries
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
-from tests.unit.broker.material import V1, V2, connection, plain_channel, wait_until
+from tests.unit.rabbitmq.material import V1, V2, connection, plain_channel, wait_until
 
 TICK = "application:set_env(rabbit, quorum_tick_interval, {})."
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from migrator.broker.destinations import DestinationRules, RabbitDestinations
-from migrator.broker.topology import create_delays
-from migrator.domain.routing import DelaysVersion, Topology
-from migrator.domain.timeouts import QueueName
-from migrator.ports.broker import Settled
+from migrator.delays.destinations import DestinationRules, RabbitDestinations
+from migrator.delays.link_ports import Settled
+from migrator.delays.routing import DelaysVersion, Topology
+from migrator.delays.topology import create_delays
+from migrator.nservicebus.timeouts import QueueName
 from tests.conftest import Vhost
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     V1,
     V2,
     Received,

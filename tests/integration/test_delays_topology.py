@@ -8,13 +8,13 @@ from urllib.parse import quote
 import pytest
 from pika.compat import long as as_int64
 
-from migrator.broker.management import ManagementApi, management_settings
-from migrator.broker.topology import create_delays, inspect_delays
-from migrator.domain.levels import Presence
-from migrator.domain.routing import DelaysVersion
+from migrator.delays.levels import Presence
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import create_delays, inspect_delays
 from migrator.errors import EntityMismatch
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
-from tests.unit.broker.material import V1, V2, connection, plain_channel
+from tests.unit.rabbitmq.material import V1, V2, connection, plain_channel
 
 PREFIX = {V1: "nsb.delay-", V2: "nsb.v2.delay-"}
 

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import select
 
 from migrator.database.engine import open_engine
-from migrator.domain.failover import SeenRow
-from migrator.domain.marks import Pass, RowMark
-from migrator.domain.states import Event, Mode
-from migrator.domain.timeouts import RECALL_LANE, BatchId, TimeoutId
+from migrator.failover.rules import SeenRow
+from migrator.failover.store import FailoverTerms, SqlFailover
 from migrator.ledger.runs import SqlRuns
-from migrator.stores.failover import FailoverTerms, SqlFailover
+from migrator.ledger.states import Event, Mode
+from migrator.nservicebus.marks import Pass, RowMark
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, TimeoutId
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
 

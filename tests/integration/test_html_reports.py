@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from migrator.cli.html import preview_page, verify_page
-from migrator.domain.timeouts import QueueName
+from migrator.nservicebus.timeouts import QueueName
+from migrator.reports.html import preview_page, verify_page
 from tests.support.browser import DESKTOP, PHONE, new_browser, shown
-from tests.unit.cli.html.samples import (
+from tests.unit.reports.html.samples import (
     ABOUT,
     HOSTILE,
     balance,

@@ -11,16 +11,16 @@ import pytest
 
 from dev.servers import PostgresServer
 from migrator.database.engine import open_engine, reading, writing, writing_once
-from migrator.domain.states import BatchState, Event
-from migrator.domain.timeouts import FIRST_DISPATCHER_LANE, EndpointName
 from migrator.errors import LedgerCloned, LedgerMissing
 from migrator.ledger.adoption import SqlAdoption
-from migrator.ledger.facts import SqlLedgerFacts
 from migrator.ledger.identity import check_identity
 from migrator.ledger.names import names_for
+from migrator.ledger.states import BatchState, Event
 from migrator.ledger.tables import build_tables
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.dialects.postgresql import PostgresqlDialect
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName
+from migrator.preflight.queries import SqlLedgerFacts
+from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import Site, hours
 
 

@@ -13,18 +13,18 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.broker import scan as scan_module
-from migrator.broker.admin import QueueFacts
-from migrator.broker.scan import RabbitLevels, delivery_limit
-from migrator.broker.topology import create_delays
-from migrator.broker.wire import Pump, Wire
-from migrator.domain.routing import DelaysVersion, address, delivery_exchange, level_name
-from migrator.domain.timeouts import QueueName
+from migrator.delays import scan as scan_module
+from migrator.delays.level_ports import LevelMessage, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.routing import DelaysVersion, address, delivery_exchange, level_name
+from migrator.delays.scan import RabbitLevels, delivery_limit
+from migrator.delays.topology import create_delays
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
-from migrator.ports.levels import LevelMessage, LevelScan, ScanEnd, ScanLimits
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import QueueFacts
+from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
-from tests.unit.broker.material import (
+from tests.unit.rabbitmq.material import (
     V1,
     V2,
     connection,
@@ -152,7 +152,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Time for scans."""
     made = Clock()
-    monkeypatch.setattr("migrator.broker.scan.time", made)
+    monkeypatch.setattr("migrator.delays.scan.time", made)
     return made
 
 

@@ -18,16 +18,16 @@ import pytest
 from sqlalchemy import event, select
 
 from migrator.database.engine import open_engine, writing
-from migrator.domain.recall import RecallScope
-from migrator.domain.states import BatchState, Mode
-from migrator.domain.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
-from migrator.domain.wiretime import build_wire_time
-from migrator.ports.satellites import NewTimeout
-from migrator.ports.work import Lease, StoreEndpoint
-from migrator.stores.counting import SqlCounting
-from migrator.stores.nhibernate import NHibernateOptions
-from migrator.stores.seeding import Invention, insert_rows, invent
-from migrator.stores.trial import insert_run
+from migrator.dispatcher.ports import NewTimeout
+from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
+from migrator.nservicebus.wiretime import build_wire_time
+from migrator.recall.rules import RecallScope
+from migrator.stores.sql.counting import SqlCounting
+from migrator.stores.sql.nhibernate import NHibernateOptions
+from migrator.stores.sql.seeding import Invention, insert_rows, invent
+from migrator.stores.sql.trial import insert_run
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import LegacyRow, Site, timeout_id
 

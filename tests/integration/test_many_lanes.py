@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import Engine, event
 
 from dev.servers import wait_until
-from migrator.daemon.leases import LeaseKeeper
 from migrator.database.engine import open_engine
-from migrator.domain.timeouts import Lane
 from migrator.ledger.identity import check_identity
+from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
 from migrator.ledger.names import names_for
 from migrator.ledger.tables import build_tables
+from migrator.nservicebus.timeouts import Lane
 
 LANES: Final = 64
 LEASE: Final = timedelta(seconds=10)

@@ -13,18 +13,9 @@ from itertools import product
 import httpx
 import pytest
 
-from migrator.domain.control import (
-    Adjust,
-    Command,
-    Drain,
-    Knob,
-    Pause,
-    Resume,
-    Retry,
-    StopNow,
-)
-from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.web import app as web_app
+from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
 from migrator.web.metrics import Instruments
 from migrator.web.page import entrance, routes, session
 from migrator.web.serving import WebPlan, serve

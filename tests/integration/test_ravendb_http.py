@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
-from migrator.ports.documents import Candidate, Document, Mark, Unclaimable
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.ports import Candidate, Document, Mark, Unclaimable
 from migrator.stores.ravendb import http as raven_http
 from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.http import ServerSettings

@@ -19,9 +19,9 @@ import pytest
 
 from dev.raven_parts import MAIN, VERSIONS
 from dev.servers import RavenServer
-from migrator.domain.timeouts import EndpointName, TimeoutId
-from migrator.ports.documents import Document, Mark, Unclaimable
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.ports import Document, Mark, Unclaimable
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
 from migrator.stores.ravendb.reader import RavenReader

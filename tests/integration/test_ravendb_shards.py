@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dev.servers import RavenServer
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreError
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.support.raven_boundary import DATABASE

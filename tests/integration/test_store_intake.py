@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import event
 
 from migrator.database.engine import open_engine, writing
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import NO_SAGA, TimeoutId
-from migrator.ports.satellites import Applied, NewTimeout
-from migrator.ports.work import Batch
-from migrator.stores.fencing import hold_lease
+from migrator.dispatcher.ports import Applied, NewTimeout
+from migrator.ledger.fencing import hold_lease
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Batch
+from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
 from tests.contract.site import NOW, Site
 
 

@@ -21,18 +21,18 @@ from dev.servers import MariadbServer
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
-from migrator.domain.states import BatchState
-from migrator.domain.timeouts import Lane, TimeoutId, content_hash
+from migrator.dispatcher.ports import ClearSaga, NewTimeout
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
-from migrator.ledger.facts import SqlLedgerFacts
+from migrator.ledger.fencing import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
-from migrator.ports.satellites import ClearSaga, NewTimeout
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.dialects.mysql import MysqlDialect
-from migrator.stores.fencing import hold_lease
-from migrator.stores.pulse import SqlPulse
-from migrator.stores.seeding import Invention, create_table, insert_rows, invent
-from migrator.stores.verification import SqlVerifications
+from migrator.ledger.states import BatchState
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
+from migrator.preflight.queries import SqlLedgerFacts
+from migrator.stores.sql.dialects.mysql import MysqlDialect
+from migrator.stores.sql.pulse import SqlPulse
+from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
+from migrator.verify.store import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
 from tests.support.mariadb import IS_MYSQL, new_server
 

@@ -11,27 +11,27 @@ from sqlalchemy import Connection, event, text
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
-from migrator.domain.failover import SeenRow
-from migrator.domain.marks import RowMark
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import (
+from migrator.dispatcher.ports import ClearSaga, HeldDestination
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.failover.rules import SeenRow
+from migrator.failover.store import FailoverTerms, SqlFailover
+from migrator.ledger.fencing import hold_lease
+from migrator.ledger.grants import GrantedTable, grants
+from migrator.ledger.names import quoted
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
     BatchId,
     Lane,
     TimeoutId,
 )
-from migrator.errors import StoreError, StoreUnavailable
-from migrator.ledger.grants import GrantedTable, grants
-from migrator.ledger.names import quoted
-from migrator.ports.satellites import ClearSaga, HeldDestination
-from migrator.ports.store import ClaimRequest
-from migrator.ports.work import Lease, StoreEndpoint
-from migrator.stores.dialects.postgresql import PostgresqlDialect
-from migrator.stores.failover import FailoverTerms, SqlFailover
-from migrator.stores.fencing import hold_lease
-from migrator.stores.legacy_table import parse_source
-from migrator.stores.seeding import Invention, insert_rows, invent
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
+from migrator.stores.sql.legacy_table import parse_source
+from migrator.stores.sql.seeding import Invention, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import COLUMNS, NOW, Site, hours, locked, timeout_id
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from dev.servers import wait_until
+from migrator.app import tracing
 from migrator.config import Telemetry
-from migrator.domain.timeouts import BatchId, EndpointName, TimeoutId
-from migrator.domain.tracing import Traced, trace_context
 from migrator.errors import ConfigError
-from migrator.ports.tracing import Passage, Tracer
-from migrator.wiring import tracing
+from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
+from migrator.nservicebus.tracing import Traced, trace_context
+from migrator.telemetry.ports import Passage, Tracer
 from tests.support.collector import Collector, collecting
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -22,11 +22,11 @@ from typing import Any
 import httpx
 import pytest
 
-from migrator.domain.control import Liveness, Pause, Readiness
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import ConfigError, MigratorError
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import app as web_app
 from migrator.web import bodies, serving
+from migrator.web.control_values import Liveness, Pause, Readiness
 from migrator.web.guard import Door
 from migrator.web.metrics import Instruments
 from migrator.web.orders import Orders

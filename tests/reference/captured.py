@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 
 import pika
 
-from migrator.domain.headers import CONFIRMATION_ID, EXPIRE, MESSAGE_ID, TIME_SENT
-from migrator.domain.wiretime import build_wire_time, parse_wire_time
+from migrator.nservicebus.headers import CONFIRMATION_ID, EXPIRE, MESSAGE_ID, TIME_SENT
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
 from tests.e2e.rows import Row
 
 REAL: Final = Path(__file__).parents[1] / "fixtures" / "real"

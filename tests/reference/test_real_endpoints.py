@@ -18,8 +18,8 @@ from typing import Any, Final
 import pytest
 
 from dev.servers import wait_until
-from migrator.domain import headers as h
-from migrator.domain.wiretime import parse_wire_time
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.wiretime import parse_wire_time
 from tests.e2e.arrivals import Arrival, Receiver
 from tests.e2e.dispatching import start_dispatcher
 from tests.e2e.rig import Rig

@@ -43,7 +43,7 @@ from sqlglot import expressions as e
 from sqlglot.errors import SqlglotError
 
 from migrator.ledger.names import PREFIX
-from migrator.stores.local_time import LocalTime
+from migrator.stores.sql.local_time import LocalTime
 from tests.support.statements import kind_of
 
 SNAPSHOTS: Final = Path(__file__).parents[1] / "contract" / "statements"
@@ -60,19 +60,19 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     # Oracle takes no limit with a lock
     ("oracle", "stores/documents/books.py DocumentBooks.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
-    ("mssql", "stores/sightings.py rows_of"): "recall",
-    ("mssql", "stores/verification.py LedgerVerifications.known.<locals>.read"): "verify",
-    ("mssql", "stores/verification.py LedgerVerifications.intact.<locals>.read"): "verify",
-    ("oracle", "stores/verification.py LedgerVerifications.intact.<locals>.read"): "verify",
-    ("oracle", "stores/verification.py LedgerVerifications.known.<locals>.read"): "verify",
+    ("mssql", "recall/sightings.py rows_of"): "recall",
+    ("mssql", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",
+    ("mssql", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",
+    ("oracle", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",
+    ("oracle", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",
     ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
-    ("oracle", "stores/claims.py SqlClaims._release_quarantined_of"): "quarantine",
+    ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
 }
-ALSO_NULL: Final = frozenset({"stores/owners.py unowned_rows", "stores/owners.py _walked"})
+ALSO_NULL: Final = frozenset({"stores/sql/owners.py unowned_rows", "stores/sql/owners.py _walked"})
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
 _PACKAGE: Final = Path(__file__).parents[2] / "migrator"
-_OWN: Final = ("stores/dialects/", "database/", "stores/failover.py")
+_OWN: Final = ("stores/sql/dialects/", "database/", "failover/store.py")
 """What a dialect says to its own database alone, and what only PostgreSQL is ever told."""
 _IN_LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+?)\]")
 _UNKNOWN: Final = re.compile(r" OUTPUT deleted\.\w+")

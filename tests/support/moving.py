@@ -8,8 +8,23 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from migrator.config import HandOver
-from migrator.daemon.knobs import Knobs
-from migrator.domain.control import (
+from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import ConfigError
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.report import (
+    AuditEvent,
+    EndpointProgress,
+    LaneStatus,
+    Progress,
+    QuarantineCount,
+    QuarantinedRow,
+    QuarantineFilter,
+)
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
+from migrator.service.knobs import Knobs
+from migrator.web.control_values import (
     Adjust,
     Answer,
     Command,
@@ -21,21 +36,6 @@ from migrator.domain.control import (
     Retry,
     StopNow,
 )
-from migrator.domain.conversion import Reason
-from migrator.domain.ladder import Ladder, Step, build_ladder
-from migrator.domain.report import (
-    AuditEvent,
-    EndpointProgress,
-    LaneStatus,
-    Progress,
-    QuarantineCount,
-    QuarantinedRow,
-    QuarantineFilter,
-)
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.throttle import Hold, Signal
-from migrator.domain.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.errors import ConfigError
 from migrator.web.panel import Panel
 from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 

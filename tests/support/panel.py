@@ -6,19 +6,10 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.domain.control import (
-    Adjust,
-    Answer,
-    Command,
-    Liveness,
-    Pause,
-    Readiness,
-    Resume,
-    Retry,
-)
-from migrator.domain.jobs import JobReport, JobView
-from migrator.domain.ladder import Step, build_ladder
-from migrator.domain.report import (
+from migrator.delays.depths import Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
     EndpointProgress,
@@ -29,10 +20,19 @@ from migrator.domain.report import (
     QuarantineFilter,
     WaitingDestination,
 )
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.states import Mode
-from migrator.domain.throttle import Hold, Signal
-from migrator.domain.timeouts import BatchId, EndpointName, Lane
+from migrator.ledger.states import Mode
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from migrator.web.control_values import (
+    Adjust,
+    Answer,
+    Command,
+    Liveness,
+    Pause,
+    Readiness,
+    Resume,
+    Retry,
+)
+from migrator.web.job_values import JobReport, JobView
 from migrator.web.panel import Panel
 from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 

@@ -20,31 +20,31 @@ from migrator.database import mssql, oracle
 from migrator.database.guids import GuidBytes
 from migrator.database.portable import first_for_update, for_update
 from migrator.database.types import byte_length, database_now
-from migrator.domain.marks import RowMark
-from migrator.domain.recall import RecallScope
-from migrator.domain.states import BatchState, Mode
-from migrator.domain.timeouts import Lane, RunId
 from migrator.ledger.names import ledger_names
+from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import LedgerTables, build_tables
-from migrator.ports.recall import Sighting
-from migrator.ports.store import ClaimRequest, Cursor
-from migrator.ports.work import Lease, StoreEndpoint
-from migrator.stores.auditing import AuditQueries
-from migrator.stores.copying import Copied, reading_content, removing
-from migrator.stores.dialects import Dialect, dialect_for
-from migrator.stores.dialects.mssql import MssqlDialect
-from migrator.stores.dialects.mysql import MysqlDialect
-from migrator.stores.dialects.oracle import OracleDialect
-from migrator.stores.legacy_table import (
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.timeouts import Lane, RunId
+from migrator.recall.ports import Sighting
+from migrator.recall.rules import RecallScope
+from migrator.recall.sightings import sighted_rows
+from migrator.stores.ports import ClaimRequest, Cursor
+from migrator.stores.sql.copying import Copied, reading_content, removing
+from migrator.stores.sql.dialects import Dialect, dialect_for
+from migrator.stores.sql.dialects.mssql import MssqlDialect
+from migrator.stores.sql.dialects.mysql import MysqlDialect
+from migrator.stores.sql.dialects.oracle import OracleDialect
+from migrator.stores.sql.legacy_table import (
     LegacyTable,
     build_shared_source,
     shared_name,
     shared_table,
     timeouts_table,
 )
-from migrator.stores.moving import id_text, in_ledger
-from migrator.stores.owners import case_probe, owner_after
-from migrator.stores.sightings import sighted_rows
+from migrator.stores.sql.moving import id_text, in_ledger
+from migrator.stores.sql.owners import case_probe, owner_after
+from migrator.verify.auditing import AuditQueries
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID: Final = "7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"

@@ -1,5 +1,5 @@
 """Azure Storage Persistence: a timeout is up to three table entities and a blob.
 
-``store`` implements ``ports.documents``; ``entities`` is pure; ``account`` alone
+``store`` implements ``stores.documents.ports``; ``entities`` is pure; ``account`` alone
 talks to Azure's client libraries. Source: reference ``legacy-stores.md`` 4, 5.5 and 5.6.
 """

@@ -22,13 +22,13 @@ from azure.core.exceptions import (
 from azure.data.tables import UpdateMode
 from azure.storage.blob import ContentSettings
 
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Document, IsMeant, Mark
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, asking, is_about_one
 from migrator.stores.azure.clearing import Clearing, as_read, tolerantly
 from migrator.stores.azure.entities import EVIDENCE, Kept, kept_from_json, loaded
 from migrator.stores.azure.reading import TimeoutReader
+from migrator.stores.documents.ports import Document, IsMeant, Mark
 
 _PROBE: Final = "migrator-probe"
 

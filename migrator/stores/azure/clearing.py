@@ -18,9 +18,9 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
 
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Document
 from migrator.stores.azure.account import Account, asking, is_about_one, is_code_about_one, may_pass
 from migrator.stores.azure.entities import Kept, kept_from_json, loaded
+from migrator.stores.documents.ports import Document
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from uuid import UUID
 
 from azure.data.tables import EdmType, EntityProperty
 
-from migrator.domain.timeouts import NO_SAGA, TimeoutId
 from migrator.errors import StoreError
+from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
 
 OWNER: Final = "OwningTimeoutManager"
 HIDDEN: Final = "__hidden__"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from migrator.domain.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import TimeoutId
 
 _KEPT_FOR_S: Final = 60.0
 """A timeout manager writes the main entry last, so what looks like a leftover may become whole."""

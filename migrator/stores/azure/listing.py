@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.domain.partitions import PartitionScope
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Candidate, Unclaimable
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.entities import OWNER, blob_name, due_of, text_of
+from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.azure.soonest import Entry, entry_of
 from migrator.stores.azure.strays import Strays
+from migrator.stores.documents.ports import Candidate, Unclaimable
 
 _log = logging.getLogger(__name__)
 

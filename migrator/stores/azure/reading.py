@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from migrator.domain.partitions import PartitionScope
-from migrator.domain.timeouts import TimeoutId
-from migrator.ports.documents import Document
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.account import Account, asking
 from migrator.stores.azure.entities import (
     OWNER,
@@ -26,6 +24,8 @@ from migrator.stores.azure.entities import (
     saga_of,
     text_of,
 )
+from migrator.stores.azure.partitions import PartitionScope
+from migrator.stores.documents.ports import Document
 
 _SETTINGS = (
     "content_type",

@@ -13,11 +13,11 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceExistsError
 from azure.data.tables import EdmType, EntityProperty
 
-from migrator.domain.partitions import PartitionScope
-from migrator.domain.timeouts import NO_SAGA
+from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.azure.account import Account, asking
 from migrator.stores.azure.entities import OWNER
-from migrator.stores.seeding import SeedRow
+from migrator.stores.azure.partitions import PartitionScope
+from migrator.stores.sql.seeding import SeedRow
 
 _AT_A_TIME: Final = 1000
 

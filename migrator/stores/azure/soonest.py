@@ -17,10 +17,10 @@ from heapq import nsmallest
 from itertools import chain, islice
 from typing import Any, Final
 
-from migrator.domain.partitions import PartitionScope
-from migrator.domain.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.entities import OWNER, due_of, text_of
 from migrator.stores.azure.leftovers import Leftovers
+from migrator.stores.azure.partitions import PartitionScope
 
 KEPT_ENTRIES: Final = 8_000
 """Time entries of all endpoints together; about 3 KB each, and their headers."""

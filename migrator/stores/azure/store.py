@@ -1,4 +1,4 @@
-"""Timeouts in Azure Storage tables and blobs; implements ``ports.documents``.
+"""Timeouts in Azure Storage tables and blobs; implements ``stores.documents.ports``.
 
 Rules of this file: nothing here changes anything but through ``changes``; a listing goes by time
 entries, because only they show what the vendor's tool has hidden.
@@ -12,22 +12,22 @@ from datetime import datetime
 from typing import Any, Final
 
 from migrator.database.failures import retrying
-from migrator.domain.partitions import PartitionScope
-from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import SourceElsewhere
-from migrator.ports.documents import Candidate, Document, IsMeant, Mark, Unclaimable
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
 from migrator.stores.azure.leftovers import Leftovers
 from migrator.stores.azure.listing import LiveTimeouts, candidate
+from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
 from migrator.stores.azure.seeding import write_rows
 from migrator.stores.azure.soonest import SoonestEntries, entry_of
 from migrator.stores.azure.strays import Strays
 from migrator.stores.azure.vendor_runs import unfinished_vendor_runs
-from migrator.stores.seeding import SeedRow
+from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
+from migrator.stores.sql.seeding import SeedRow
 
 PAGE: Final = 1000
 """Entities in a page; the service gives no more."""

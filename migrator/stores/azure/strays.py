@@ -9,10 +9,10 @@ from collections.abc import Container, Sequence
 from datetime import datetime
 from typing import Any
 
-from migrator.domain.partitions import PartitionScope
 from migrator.errors import StoreError
 from migrator.stores.azure.account import Account
 from migrator.stores.azure.entities import GUID
+from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import TimeoutReader
 
 

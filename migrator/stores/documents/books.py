@@ -26,20 +26,20 @@ from sqlalchemy.exc import IntegrityError
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import first_for_update
-from migrator.database.quarantine import in_quarantine
 from migrator.database.types import byte_length, database_now
-from migrator.domain.conversion import Reason
-from migrator.domain.report import QuarantineFilter
-from migrator.domain.states import OPEN, BatchState, Event, RowState, next_state
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ports.documents import Document
-from migrator.ports.store import ClaimRequest
-from migrator.ports.work import Batch, Lease
+from migrator.ledger.fencing import hold_batch, hold_lease
+from migrator.ledger.quarantine_filter import in_quarantine
+from migrator.ledger.report import QuarantineFilter
+from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
+from migrator.ledger.work import Batch, Lease
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.documents.kept import KeptRow, kept_row, kept_rows, slices
-from migrator.stores.fencing import hold_batch, hold_lease
-from migrator.stores.ledger_side import LedgerSide
+from migrator.stores.documents.ports import Document
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.ledger_side import LedgerSide
 
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""

@@ -14,11 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from migrator.domain.report import ANY_QUARANTINED, QuarantineFilter
-from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import IllegalTransition, StoreError
-from migrator.ports.documents import (
+from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.books import DocumentBooks
+from migrator.stores.documents.kept import KeptRow
+from migrator.stores.documents.ports import (
     Candidate,
     Document,
     DocumentStore,
@@ -27,11 +30,8 @@ from migrator.ports.documents import (
     release_mark,
     return_mark,
 )
-from migrator.ports.store import Claim, ClaimRequest, Cursor
-from migrator.ports.work import Batch, FaultPoint, Lease, StoreEndpoint
-from migrator.stores.documents.books import DocumentBooks
-from migrator.stores.documents.kept import KeptRow
 from migrator.stores.going_back import returned
+from migrator.stores.ports import Claim, ClaimRequest, Cursor
 
 _log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from migrator.database.types import database_now
-from migrator.domain.conversion import Reason
-from migrator.domain.states import BatchState, RowState
-from migrator.domain.timeouts import content_hash
-from migrator.ports.documents import Document
-from migrator.ports.store import ClaimRequest
-from migrator.ports.work import Batch
-from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.opening import open_batch
-from migrator.stores.selection import is_storable
+from migrator.ledger.opening import open_batch
+from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.work import Batch
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import content_hash
+from migrator.stores.documents.ports import Document
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.selection import is_storable
 
 
 def insert_claim(

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import Row, Select, select
 
-from migrator.domain.timeouts import EndpointName, TimeoutId
-from migrator.ports.documents import Document
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.ledger_side import LedgerSide
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.ports import Document
+from migrator.stores.sql.ledger_side import LedgerSide
 
 _IDS_AT_A_TIME: Final = 500
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import StoreUnavailable
-from migrator.ports.documents import DocumentStore
-from migrator.ports.measuring import TableCount
-from migrator.ports.work import StoreEndpoint
-from migrator.stores.counting import span_names, span_of
-from migrator.stores.legacy_table import LATEST
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.stores.documents.ports import DocumentStore
+from migrator.stores.measuring_ports import TableCount
+from migrator.stores.sql.counting import span_names, span_of
+from migrator.stores.sql.legacy_table import LATEST
 
 _MOST: Final = 20_000
 _KEPT_FOR_S: Final = 60.0

@@ -9,17 +9,17 @@ from sqlalchemy import Engine, inspect, select
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import EndpointName, Lane, TimeoutId
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
-from migrator.ports.documents import Candidate, Document, DocumentStore, Unclaimable
-from migrator.ports.store import ClaimRequest, DueTime, StoreRemark, SurveyedRow
-from migrator.ports.work import Lease, StoreEndpoint
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, Lane, TimeoutId
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.entering import insert_claim
-from migrator.stores.ledger_side import LedgerSide
-from migrator.stores.legacy_table import LATEST
-from migrator.stores.trial import insert_run
+from migrator.stores.documents.ports import Candidate, Document, DocumentStore, Unclaimable
+from migrator.stores.ports import ClaimRequest, DueTime, StoreRemark, SurveyedRow
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LATEST
+from migrator.stores.sql.trial import insert_run
 
 
 class DocumentStoreView:

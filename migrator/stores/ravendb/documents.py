@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
-from migrator.domain import headers as h
-from migrator.domain.timeouts import TimeoutId
-from migrator.ports.documents import Candidate, Document, Unclaimable
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.documents.ports import Candidate, Document, Unclaimable
 from migrator.stores.ravendb.answers import why_not_kept
 from migrator.stores.ravendb.families import Family, RawDocument
-from migrator.stores.selection import is_storable
+from migrator.stores.sql.selection import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")
 """What the vendor's tool writes before an owner's name: it holds the timeout, or has moved it."""

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.ports.documents import Document, IsMeant, Mark
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.documents.ports import Document, IsMeant, Mark
 from migrator.stores.ravendb.documents import collection_of, restored
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
 from migrator.stores.ravendb.http import Conflict, RavenHttp, UnreadableAnswer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.domain.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import TimeoutId
 
 KEPT_ENTRIES: Final = 200_000
 """Of all endpoints together; about 40 MB, and twice that while listing."""

@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Final, Self
 
 from migrator.database.failures import retrying
-from migrator.domain.timeouts import EndpointName, TimeoutId
 from migrator.errors import SourceElsewhere, StoreError
-from migrator.ports.documents import Candidate, Document, IsMeant, Mark, Unclaimable
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
 from migrator.stores.ravendb.documents import (
     Timeout,
     Unreadable,

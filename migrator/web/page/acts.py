@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from migrator.domain.control import Answer
 from migrator.web.commands import parse_order
+from migrator.web.control_values import Answer
 from migrator.web.orders import NoAnswerError, NotBegunError, Orders
 from migrator.web.page.entrance import Entrance
 from migrator.web.page.exchange import Form, go, page, peer_of

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
-from migrator.domain.conversion import Reason
-from migrator.domain.report import QuarantineFilter
+from migrator.ledger.report import QuarantineFilter
+from migrator.nservicebus.conversion import Reason
 
 
 def address_of(which: QuarantineFilter, after: int = 0) -> str:

@@ -12,8 +12,8 @@ from typing import Final
 from jinja2 import Environment
 
 from migrator import __version__
-from migrator.drawing.pages import new_environment
-from migrator.drawing.texts import size_words
+from migrator.reports.drawing.pages import new_environment
+from migrator.reports.drawing.texts import size_words
 
 _PACKAGE: Final = "migrator.web.page"
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from migrator.drawing.words import REASONS
+from migrator.reports.drawing.words import REASONS
 from migrator.web.guard import Door
 from migrator.web.orders import Orders
 from migrator.web.page.acts import Acts

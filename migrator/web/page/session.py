@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.domain.control import Answer
+from migrator.web.control_values import Answer
 
 LIFE_S: Final = 8 * 3600
 """A working day; then the token is wanted again."""

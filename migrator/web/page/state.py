@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.throttle import Hold, Signal
-from migrator.drawing.pages import Tone
-from migrator.drawing.texts import span_words
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.reports.drawing.pages import Tone
+from migrator.reports.drawing.texts import span_words
+from migrator.web.control_values import Liveness, Readiness
 from migrator.web.page.words import SIGNALS
 from migrator.web.snapshot import Snapshot
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from migrator.config import HandOver
-from migrator.domain.control import Knob
+from migrator.web.control_values import Knob
 from migrator.web.page.acts import Acts, NotUnderstood
 from migrator.web.page.entrance import Entrance
 from migrator.web.page.exchange import go, page

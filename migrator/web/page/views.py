@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.jobs import JobView
-from migrator.domain.ladder import Ladder
-from migrator.domain.report import AuditEvent, EndpointProgress
-from migrator.domain.throttle import Signal
-from migrator.drawing import pictures
-from migrator.drawing.pages import Figure
-from migrator.drawing.pictures import Bar, Piece, Share
-from migrator.drawing.texts import grouped, span_words
-from migrator.drawing.words import REASONS
+from migrator.delays.depths import Ladder
+from migrator.ledger.pause_reasons import Signal
+from migrator.ledger.report import AuditEvent, EndpointProgress
+from migrator.reports.drawing import pictures
+from migrator.reports.drawing.pages import Figure
+from migrator.reports.drawing.pictures import Bar, Piece, Share
+from migrator.reports.drawing.texts import grouped, span_words
+from migrator.reports.drawing.words import REASONS
+from migrator.web.control_values import Liveness, Readiness
+from migrator.web.job_values import JobView
 from migrator.web.page.state import State, Wait, are_all_paused, state_of, wait_of
 from migrator.web.page.words import MODES
 from migrator.web.snapshot import EndpointView, Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from migrator.domain.throttle import Signal
+from migrator.ledger.pause_reasons import Signal
 
 SIGNALS: Final[Mapping[Signal, str]] = {
     Signal.PAUSED: "Paused by an operator",

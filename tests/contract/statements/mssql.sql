@@ -113,79 +113,79 @@ SELECT migrator.timeout.store_id, migrator.timeout.row_index, migrator.timeout.d
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.state IS NULL ORDER BY migrator.timeout.row_index;
 
--- ledger/books.py SqlBooks._doubtful
+-- ledger/queries.py SqlBooks._doubtful
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.doubtful_at, migrator.batch.id;
 
--- ledger/books.py SqlBooks._endpoints
+-- ledger/queries.py SqlBooks._endpoints
 SELECT migrator.progress.endpoint, migrator.progress.state, migrator.progress.rows
 FROM migrator.progress;
 
--- ledger/books.py SqlBooks._held
+-- ledger/queries.py SqlBooks._held
 SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
 FROM migrator.held_destination;
 
--- ledger/books.py SqlBooks._lanes
+-- ledger/queries.py SqlBooks._lanes
 SELECT migrator.batch.lane, count(*) AS count_1
 FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1) GROUP BY migrator.batch.lane;
 
--- ledger/books.py SqlBooks._lanes
+-- ledger/queries.py SqlBooks._lanes
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.token, migrator.lease.until, migrator.lease.doing, migrator.lease.renewed_at, migrator.lease.serves
 FROM migrator.lease;
 
--- ledger/books.py SqlBooks._oldest_open_age
+-- ledger/queries.py SqlBooks._oldest_open_age
 SELECT min(migrator.batch.claimed_at) AS min_1
 FROM migrator.batch
 WHERE migrator.batch.state IN (:state_1);
 
--- ledger/books.py SqlBooks._quarantine
+-- ledger/queries.py SqlBooks._quarantine
 SELECT migrator.timeout.endpoint, migrator.timeout.reason, count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 GROUP BY migrator.timeout.endpoint, migrator.timeout.reason ORDER BY migrator.timeout.endpoint, migrator.timeout.reason;
 
--- ledger/books.py SqlBooks.commits_of_others
+-- ledger/queries.py SqlBooks.commits_of_others
 SELECT migrator.batch.id, migrator.batch.lane, migrator.batch.run_id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id;
 
--- ledger/books.py SqlBooks.commits_of_others
+-- ledger/queries.py SqlBooks.commits_of_others
 SELECT migrator.run.id, migrator.run.options
 FROM migrator.run
 WHERE migrator.run.id >= :id_1;
 
--- ledger/books.py SqlBooks.doubtful
+-- ledger/queries.py SqlBooks.doubtful
 SELECT count(*) AS count_1
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.source IN (:source_1);
 
--- ledger/books.py SqlBooks.events
+-- ledger/queries.py SqlBooks.events
 SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.id > :id_1 ORDER BY migrator.event.id;
 
--- ledger/books.py SqlBooks.latest_event
+-- ledger/queries.py SqlBooks.latest_event
 SELECT TOP :param_1 migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 ORDER BY migrator.event.id DESC;
 
--- ledger/books.py SqlBooks.latest_event_of_each
+-- ledger/queries.py SqlBooks.latest_event_of_each
 SELECT migrator.event.id, migrator.event.at, migrator.event.kind, migrator.event.batch_id, migrator.event.endpoint, migrator.event.actor, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.id IN (SELECT max(migrator.event.id) AS max_1
 FROM migrator.event
 WHERE migrator.event.kind = :kind_1 AND migrator.event.endpoint IN (:endpoint_1) GROUP BY migrator.event.endpoint);
 
--- ledger/books.py SqlBooks.progress
+-- ledger/queries.py SqlBooks.progress
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/books.py SqlBooks.quarantined
+-- ledger/queries.py SqlBooks.quarantined
 SELECT count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source IN (:source_1);
 
--- ledger/books.py SqlBooks.runs
+-- ledger/queries.py SqlBooks.runs
 SELECT TOP :param_1 migrator.run.id, migrator.run.endpoint, migrator.run.source, migrator.run.options, migrator.run.tool_version, migrator.run.status, migrator.run.begun_at, migrator.run.ended_at, (SELECT coalesce(sum(migrator.batch.size), :coalesce_2) AS coalesce_1
 FROM migrator.batch
 WHERE migrator.batch.run_id = migrator.run.id) AS claimed
@@ -194,97 +194,97 @@ FROM migrator.run ORDER BY migrator.run.id DESC;
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/decommission.py SqlDecommissionLedger._is_running
+-- decommission/queries.py SqlDecommissionLedger._is_running
 SELECT TOP :param_1 migrator.run.status
 FROM migrator.run
 WHERE migrator.run.source = :source_1 ORDER BY migrator.run.id DESC;
 
--- ledger/decommission.py SqlDecommissionLedger._leases
+-- decommission/queries.py SqlDecommissionLedger._leases
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.serves
 FROM migrator.lease
 WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME() ORDER BY migrator.lease.name;
 
--- ledger/decommission.py SqlDecommissionLedger._records
+-- decommission/queries.py SqlDecommissionLedger._records
 SELECT migrator.event.kind, migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.kind IN (:kind_1) ORDER BY migrator.event.id;
 
--- ledger/decommission.py SqlDecommissionLedger.look
+-- decommission/queries.py SqlDecommissionLedger.look
 SELECT count(*) AS count_1, max(migrator.timeout.due) AS max_1
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due > SYSUTCDATETIME();
 
--- ledger/decommission.py SqlDecommissionLedger.look
+-- decommission/queries.py SqlDecommissionLedger.look
 SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1;
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator.batch
 WHERE migrator.batch.source != :source_1 AND migrator.batch.state IN (:state_1);
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1;
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT sum(migrator.batch.size) AS sum_1
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state IN (:state_1);
 
--- ledger/dispatching.py SqlDispatching._absorb
+-- dispatcher/ledger.py SqlDispatching._absorb
 DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
 
--- ledger/dispatching.py SqlDispatching._absorb
+-- dispatcher/ledger.py SqlDispatching._absorb
 UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
 
--- ledger/dispatching.py SqlDispatching._foldable
+-- dispatcher/ledger.py SqlDispatching._foldable
 SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.size
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.dispatched_at < :dispatched_at_1 AND (SELECT TOP :param_2 migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = migrator.batch.id AND migrator.timeout.state IS NULL) IS NOT NULL ORDER BY migrator.batch.id;
 
--- ledger/dispatching.py SqlDispatching._forget
+-- dispatcher/ledger.py SqlDispatching._forget
 DELETE FROM migrator.timeout OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
--- ledger/dispatching.py SqlDispatching._lane_of
+-- dispatcher/ledger.py SqlDispatching._lane_of
 SELECT migrator.lease.name
 FROM migrator.lease
 WHERE migrator.lease.serves = :serves_1;
 
--- ledger/dispatching.py SqlDispatching._merge
+-- dispatcher/ledger.py SqlDispatching._merge
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.run_id IN (:run_id_1) AND migrator.batch.id <= :id_1 AND (SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = migrator.batch.id) IS NULL ORDER BY migrator.batch.id;
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 SELECT migrator.lease.name
 FROM migrator.lease;
 
--- ledger/dispatching.py SqlDispatching._record
+-- dispatcher/ledger.py SqlDispatching._record
 INSERT INTO migrator.held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
 
--- ledger/dispatching.py SqlDispatching._record
+-- dispatcher/ledger.py SqlDispatching._record
 UPDATE migrator.held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination = :destination_1;
 
--- ledger/dispatching.py SqlDispatching.fold
+-- dispatcher/ledger.py SqlDispatching.fold
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- ledger/dispatching.py SqlDispatching.free
+-- dispatcher/ledger.py SqlDispatching.free
 DELETE FROM migrator.held_destination WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination IN (:destination_1);
 
--- ledger/dispatching.py SqlDispatching.held.<locals>.work
+-- dispatcher/ledger.py SqlDispatching.held.<locals>.work
 SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
 FROM migrator.held_destination
 WHERE migrator.held_destination.source = :source_1 ORDER BY migrator.held_destination.destination;
@@ -518,237 +518,237 @@ UPDATE migrator.run SET status=:status, ended_at=SYSUTCDATETIME() WHERE migrator
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
--- ledger/upkeep.py SqlUpkeep._delete
+-- ledger/operator_actions.py SqlUpkeep._delete
 DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
 
--- ledger/upkeep.py SqlUpkeep.purge
+-- ledger/operator_actions.py SqlUpkeep.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL;
 
--- ledger/upkeep.py SqlUpkeep.purge
+-- ledger/operator_actions.py SqlUpkeep.purge
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.state, migrator.batch.state AS batch_state
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.state IN (:state_1) AND CASE WHEN (migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at WHEN (migrator.batch.state = :state_3) THEN migrator.batch.dispatched_at WHEN (migrator.batch.state = :state_4) THEN migrator.batch.released_at WHEN (migrator.batch.state = :state_5) THEN migrator.batch.recalled_at END < :param_2 AND (migrator.batch.first_due IS NULL OR migrator.batch.first_due < :first_due_1) AND migrator.timeout.due < :due_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN (:state_6)) AND migrator.timeout.going_back IS NULL AND migrator.batch.run_id = :run_id_1;
 
--- ledger/upkeep.py SqlUpkeep.resolve
+-- ledger/operator_actions.py SqlUpkeep.resolve
 UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attempt_1), lease_token=:lease_token, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1;
 
--- ledger/upkeep.py SqlUpkeep.resolve
+-- ledger/operator_actions.py SqlUpkeep.resolve
 UPDATE migrator.batch SET state=:state, attempt=(migrator.batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1;
 
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator.alembic_version;
 
--- stores/claims.py SqlClaims._complete_batch
+-- stores/sql/claims.py SqlClaims._complete_batch
 UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator.batch.id = :id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].nsb_timeouts (id, destination, sagaid, state, dueat, headers, owner) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS TEXT) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS TEXT) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, :param_1 AS anon_1
 FROM migrator.timeout
 WHERE migrator.timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO [public].timeoutentity (id, destination, sagaid, state, time, headers, endpoint) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, coalesce(CAST(migrator.timeout.store_extra AS TEXT), :param_1) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ([Id], [Destination], [SagaId], [State], [Time], [Headers], [PersistenceVersion]) SELECT CAST(migrator.timeout.store_id AS UUID) AS store_id, migrator.timeout.destination, CAST(migrator.timeout.saga_id AS UUID) AS saga_id, migrator.timeout.body, CAST(migrator.timeout.due AS DATETIME2(6)) AS due, migrator.timeout.headers, migrator.timeout.persistence_version
 FROM migrator.timeout
 WHERE migrator.timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.time <= :Time_1 AND [public].timeoutentity.time >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_2 AND [public].timeoutentity.time <= :Time_3 AND [public].timeoutentity.time >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts.[Time] <= :Time_1 AND timeouts.[Time] >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts.[Time] <= :Time_3 AND timeouts.[Time] >= :Time_4)) THEN 1 ELSE 0 END AS anon_2;
 
--- stores/claims.py SqlClaims._release_quarantined_of
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
 FROM migrator.batch AS of_mode
 WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
--- stores/claims.py SqlClaims._release_quarantined_of
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
--- stores/claims.py SqlClaims._release_quarantined_of
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
 FROM migrator.batch AS of_mode
 WHERE of_mode.mode = :mode_1) AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
--- stores/claims.py SqlClaims._release_quarantined_of
+-- stores/sql/claims.py SqlClaims._release_quarantined_of
 SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.source = :source_1 AND (migrator.batch.state NOT IN (:state_2)) ORDER BY migrator.timeout.id;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.endpoint = :endpoint_1;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.store_id = :store_id_1 AND migrator.timeout.batch_id IN (SELECT of_mode.id
 FROM migrator.batch AS of_mode
 WHERE of_mode.mode = :mode_1);
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 DELETE FROM migrator.timeout WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 SELECT coalesce(sum(coalesce(DATALENGTH(migrator.timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.row_index IN (:row_index_1) AND migrator.timeout.state IS NULL;
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 UPDATE migrator.batch SET size=:size, body_bytes=:body_bytes WHERE migrator.batch.id = :id_1;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1);
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims.release
+-- stores/sql/claims.py SqlClaims.release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM [public].plain;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- stores/decommission.py _is_empty
+-- decommission/store.py _is_empty
 SELECT TOP :param_1 [public].timeoutentity.id
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- stores/decommission.py _is_empty
+-- decommission/store.py _is_empty
 SELECT TOP :param_1 timeouts.[Id]
 FROM timeouts;
 
@@ -845,12 +845,12 @@ WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NUL
 -- stores/documents/entering.py insert_claim
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) OUTPUT inserted.id VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra);
 
--- stores/documents/recalls.py DocumentRecalls._begin
+-- recall/documents.py DocumentRecalls._begin
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- stores/documents/recalls.py DocumentRecalls._begin
+-- recall/documents.py DocumentRecalls._begin
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
@@ -860,32 +860,32 @@ SELECT TOP :param_1 migrator.run.id
 FROM migrator.run
 WHERE migrator.run.source = :source_1;
 
--- stores/documents/verification.py DocumentVerifications._open_here.<locals>.read
+-- verify/documents.py DocumentVerifications._open_here.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched')) AND (migrator.timeout.going_back IS NULL OR migrator.timeout.going_back = :going_back_1) AND (migrator.batch.state NOT IN (:state_3)) ORDER BY migrator.timeout.id;
 
--- stores/fencing.py hold_batch
+-- ledger/fencing.py hold_batch
 SELECT migrator.batch.size, migrator.batch.body_bytes
 FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- stores/fencing.py hold_lease
+-- ledger/fencing.py hold_lease
 SELECT migrator.lease.token
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- stores/forecast.py Forecaster._add_rows
+-- recall/forecast.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
--- stores/forecast.py Forecaster._add_rows
+-- recall/forecast.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
 FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
@@ -893,7 +893,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
 FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
@@ -901,7 +901,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
 FROM migrator.timeout AS timeout_1
@@ -911,7 +911,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
 FROM migrator.timeout AS timeout_1
@@ -921,215 +921,215 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 ORDER BY migrator.batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id DESC;
 
--- stores/forecast.py Forecaster._may_find
+-- recall/forecast.py Forecaster._may_find
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- stores/forecast.py Forecaster._may_find
+-- recall/forecast.py Forecaster._may_find
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- stores/indexes.py _indexes
+-- stores/sql/indexes.py _indexes
 SELECT pg_catalog.pg_am.oid, pg_catalog.pg_am.amname
 FROM pg_catalog.pg_am
 WHERE pg_catalog.pg_am.amname = :amname_1;
 
--- stores/indexes.py _indexes
+-- stores/sql/indexes.py _indexes
 SELECT pg_catalog.pg_opclass.oid, pg_catalog.pg_opclass.opcname
 FROM pg_catalog.pg_opclass
 WHERE pg_catalog.pg_opclass.opcdefault = 0;
 
--- stores/intake.py SqlIntake._insert
+-- stores/sql/intake.py SqlIntake._insert
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.id IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL;
 
--- stores/intake.py SqlIntake._insert
+-- stores/sql/intake.py SqlIntake._insert
 DELETE FROM timeouts WHERE timeouts.[Id] IN (:Id_1) AND (SELECT TOP :param_1 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL;
 
--- stores/intake.py _clear
+-- stores/sql/intake.py _clear
 DELETE FROM [public].timeoutentity WHERE [public].timeoutentity.sagaid IN (:SagaId_1);
 
--- stores/intake.py _clear
+-- stores/sql/intake.py _clear
 DELETE FROM timeouts WHERE timeouts.[SagaId] IN (:SagaId_1);
 
--- stores/nhibernate.py NHibernateStore._in_ledger
+-- stores/sql/nhibernate.py NHibernateStore._in_ledger
 SELECT migrator.batch.source, max(migrator.batch.endpoint) AS max_1
 FROM migrator.batch GROUP BY migrator.batch.source;
 
--- stores/opening.py open_batch
+-- ledger/opening.py open_batch
 INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, owner, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :owner, :lease_token, SYSUTCDATETIME());
 
--- stores/owners.py _scanned
+-- stores/sql/owners.py _scanned
 SELECT DISTINCT [public].timeoutentity.endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NOT NULL;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min([public].nsb_timeouts.owner) AS min_1
 FROM [public].nsb_timeouts;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min([public].nsb_timeouts.owner) AS min_1
 FROM [public].nsb_timeouts
 WHERE [public].nsb_timeouts.owner > :Endpoint_1;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min([public].timeoutentity.endpoint) AS min_1
 FROM [public].timeoutentity;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min([public].timeoutentity.endpoint) AS min_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint > :Endpoint_1;
 
--- stores/owners.py ignores_case
+-- stores/sql/owners.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT [public].nsb_timeouts.owner AS owner
 FROM [public].nsb_timeouts
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1) AS probe
 WHERE probe.owner = :owner_1;
 
--- stores/owners.py ignores_case
+-- stores/sql/owners.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT [public].timeoutentity.endpoint AS owner
 FROM [public].timeoutentity
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1) AS probe
 WHERE probe.owner = :owner_1;
 
--- stores/owners.py unowned_rows
+-- stores/sql/owners.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint = :Endpoint_1) AS anon_1;
 
--- stores/recall.py SqlRecalls._put_back
+-- recall/store.py SqlRecalls._put_back
 SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.id IN (:Id_1);
 
--- stores/recall.py SqlRecalls._put_back
+-- recall/store.py SqlRecalls._put_back
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
 FROM timeouts
 WHERE timeouts.[Id] IN (:Id_1);
 
--- stores/recall.py SqlRecalls.restore
+-- recall/store.py SqlRecalls.restore
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- stores/recall.py SqlRecalls.restore
+-- recall/store.py SqlRecalls.restore
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id > :param_3 ORDER BY [public].timeoutentity.id;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 ORDER BY [public].timeoutentity.id;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts
 WHERE timeouts.[Id] > :param_3 ORDER BY timeouts.[Id];
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts ORDER BY timeouts.[Id];
 
--- stores/trial.py insert_run
+-- stores/sql/trial.py insert_run
 INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
 
--- stores/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_rows_with_other
 SELECT TOP :param_1 [public].[TimeoutData_migration_abc].[Status]
 FROM [public].[TimeoutData_migration_abc]
 WHERE CAST([public].[TimeoutData_migration_abc].[Status] AS NVARCHAR(500)) != :param_2;
 
--- stores/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_rows_with_other
 SELECT TOP :param_1 [public].stagedtimeoutentity.batchstate
 FROM [public].stagedtimeoutentity
 WHERE CAST([public].stagedtimeoutentity.batchstate AS NVARCHAR(500)) != :param_2;
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST([public].[TimeoutsMigration_State].[MigrationRunId] AS NVARCHAR(500)) AS [MigrationRunId], CAST([public].[TimeoutsMigration_State].[EndpointName] AS NVARCHAR(500)) AS [EndpointName]
 FROM [public].[TimeoutsMigration_State]
 WHERE CAST([public].[TimeoutsMigration_State].[Status] AS NVARCHAR(500)) IN (:param_1);
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST([public].migrationsentity.[MigrationRunId] AS NVARCHAR(500)) AS [MigrationRunId], CAST([public].migrationsentity.[EndpointName] AS NVARCHAR(500)) AS [EndpointName]
 FROM [public].migrationsentity
 WHERE CAST([public].migrationsentity.[Status] AS NVARCHAR(500)) IN (:param_1);
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST([public].migrationsentity.migrationrunid AS NVARCHAR(500)) AS migrationrunid, CAST([public].migrationsentity.endpointname AS NVARCHAR(500)) AS endpointname
 FROM [public].migrationsentity
 WHERE CAST([public].migrationsentity.status AS NVARCHAR(500)) IN (:param_1);
 
--- stores/vendor_runs.py _schemas
+-- stores/sql/vendor_runs.py _schemas
 SELECT pg_catalog.pg_namespace.nspname
 FROM pg_catalog.pg_namespace
 WHERE (pg_catalog.pg_namespace.nspname NOT LIKE :nspname_1 + '%' ESCAPE '/') ORDER BY pg_catalog.pg_namespace.nspname;
 
--- stores/verification.py LedgerVerifications._sources
+-- verify/store.py LedgerVerifications._sources
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch;
 
--- stores/verification.py LedgerVerifications._sources
+-- verify/store.py LedgerVerifications._sources
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch
 WHERE migrator.batch.endpoint IN (:endpoint_1);
 
--- stores/verification.py LedgerVerifications.balances.<locals>.read
+-- verify/store.py LedgerVerifications.balances.<locals>.read
 SELECT migrator.batch.endpoint, migrator.batch.source, sum(migrator.batch.size) AS sum_1, sum(migrator.batch.purged) AS sum_2
 FROM migrator.batch GROUP BY migrator.batch.endpoint, migrator.batch.source;
 
--- stores/verification.py LedgerVerifications.balances.<locals>.read
+-- verify/store.py LedgerVerifications.balances.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id GROUP BY migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful');
 
--- stores/verification.py LedgerVerifications.destinations.<locals>.read
+-- verify/store.py LedgerVerifications.destinations.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.destination, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator.timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 OR migrator.timeout.state = :state_2 GROUP BY migrator.timeout.endpoint, migrator.timeout.destination;
 
--- stores/verification.py LedgerVerifications.gaps.<locals>.read
+-- verify/store.py LedgerVerifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
@@ -1143,7 +1143,7 @@ FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
 WHERE migrator.batch.id IS NULL) AS gap
 WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id;
 
--- stores/verification.py LedgerVerifications.gaps.<locals>.read
+-- verify/store.py LedgerVerifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
@@ -1156,28 +1156,28 @@ WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, ke
 FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
 WHERE migrator.batch.id IS NULL) AS gap ORDER BY gap.id;
 
--- stores/verification.py LedgerVerifications.rows.<locals>.read
+-- verify/store.py LedgerVerifications.rows.<locals>.read
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
 
--- stores/verification.py LedgerVerifications.rows.<locals>.read
+-- verify/store.py LedgerVerifications.rows.<locals>.read
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
--- stores/verification.py SqlVerifications._in_store
+-- verify/store.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- stores/verification.py SqlVerifications._in_store
+-- verify/store.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1187,7 +1187,7 @@ FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1197,7 +1197,7 @@ FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1206,7 +1206,7 @@ WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS 
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id

@@ -113,81 +113,81 @@ SELECT migrator_timeout.store_id, migrator_timeout.row_index, migrator_timeout.d
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.state IS NULL ORDER BY migrator_timeout.row_index;
 
--- ledger/books.py SqlBooks._doubtful
+-- ledger/queries.py SqlBooks._doubtful
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.doubtful_at, migrator_batch.id;
 
--- ledger/books.py SqlBooks._endpoints
+-- ledger/queries.py SqlBooks._endpoints
 SELECT migrator_progress.endpoint, migrator_progress.state, migrator_progress."rows"
 FROM migrator_progress;
 
--- ledger/books.py SqlBooks._held
+-- ledger/queries.py SqlBooks._held
 SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
 FROM migrator_held_destination;
 
--- ledger/books.py SqlBooks._lanes
+-- ledger/queries.py SqlBooks._lanes
 SELECT migrator_batch.lane, count(*) AS count_1
 FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1) GROUP BY migrator_batch.lane;
 
--- ledger/books.py SqlBooks._lanes
+-- ledger/queries.py SqlBooks._lanes
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.token, migrator_lease.until, migrator_lease.doing, migrator_lease.renewed_at, migrator_lease.serves
 FROM migrator_lease;
 
--- ledger/books.py SqlBooks._oldest_open_age
+-- ledger/queries.py SqlBooks._oldest_open_age
 SELECT min(migrator_batch.claimed_at) AS min_1
 FROM migrator_batch
 WHERE migrator_batch.state IN (:state_1);
 
--- ledger/books.py SqlBooks._quarantine
+-- ledger/queries.py SqlBooks._quarantine
 SELECT migrator_timeout.endpoint, migrator_timeout.reason, count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 GROUP BY migrator_timeout.endpoint, migrator_timeout.reason ORDER BY migrator_timeout.endpoint, migrator_timeout.reason;
 
--- ledger/books.py SqlBooks.commits_of_others
+-- ledger/queries.py SqlBooks.commits_of_others
 SELECT migrator_batch.id, migrator_batch.lane, migrator_batch.run_id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id;
 
--- ledger/books.py SqlBooks.commits_of_others
+-- ledger/queries.py SqlBooks.commits_of_others
 SELECT migrator_run.id, migrator_run.options
 FROM migrator_run
 WHERE migrator_run.id >= :id_1;
 
--- ledger/books.py SqlBooks.doubtful
+-- ledger/queries.py SqlBooks.doubtful
 SELECT count(*) AS count_1
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.source IN (:source_1);
 
--- ledger/books.py SqlBooks.events
+-- ledger/queries.py SqlBooks.events
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.id > :id_1 ORDER BY migrator_event.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- ledger/books.py SqlBooks.latest_event
+-- ledger/queries.py SqlBooks.latest_event
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 ORDER BY migrator_event.id DESC
  FETCH FIRST :param_1 ROWS ONLY;
 
--- ledger/books.py SqlBooks.latest_event_of_each
+-- ledger/queries.py SqlBooks.latest_event_of_each
 SELECT migrator_event.id, migrator_event.at, migrator_event.kind, migrator_event.batch_id, migrator_event.endpoint, migrator_event.actor, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.id IN (SELECT max(migrator_event.id) AS max_1
 FROM migrator_event
 WHERE migrator_event.kind = :kind_1 AND migrator_event.endpoint IN (:endpoint_1) GROUP BY migrator_event.endpoint);
 
--- ledger/books.py SqlBooks.progress
+-- ledger/queries.py SqlBooks.progress
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/books.py SqlBooks.quarantined
+-- ledger/queries.py SqlBooks.quarantined
 SELECT count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source IN (:source_1);
 
--- ledger/books.py SqlBooks.runs
+-- ledger/queries.py SqlBooks.runs
 SELECT migrator_run.id, migrator_run.endpoint, migrator_run.source, migrator_run.options, migrator_run.tool_version, migrator_run.status, migrator_run.begun_at, migrator_run.ended_at, (SELECT coalesce(sum(migrator_batch."size"), :coalesce_2) AS coalesce_1
 FROM migrator_batch
 WHERE migrator_batch.run_id = migrator_run.id) AS claimed
@@ -197,54 +197,54 @@ FROM migrator_run ORDER BY migrator_run.id DESC
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/decommission.py SqlDecommissionLedger._is_running
+-- decommission/queries.py SqlDecommissionLedger._is_running
 SELECT migrator_run.status
 FROM migrator_run
 WHERE migrator_run.source = :source_1 ORDER BY migrator_run.id DESC
  FETCH FIRST :param_1 ROWS ONLY;
 
--- ledger/decommission.py SqlDecommissionLedger._leases
+-- decommission/queries.py SqlDecommissionLedger._leases
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.serves
 FROM migrator_lease
 WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY migrator_lease.name;
 
--- ledger/decommission.py SqlDecommissionLedger._records
+-- decommission/queries.py SqlDecommissionLedger._records
 SELECT migrator_event.kind, migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.kind IN (:kind_1) ORDER BY migrator_event.id;
 
--- ledger/decommission.py SqlDecommissionLedger.look
+-- decommission/queries.py SqlDecommissionLedger.look
 SELECT count(*) AS count_1, max(migrator_timeout.due) AS max_1
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
--- ledger/decommission.py SqlDecommissionLedger.look
+-- decommission/queries.py SqlDecommissionLedger.look
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1;
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator_batch
 WHERE migrator_batch.source != :source_1 AND migrator_batch.state IN (:state_1);
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source = :source_1;
 
--- ledger/decommission.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
 SELECT sum(migrator_batch."size") AS sum_1
 FROM migrator_batch
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state IN (:state_1);
 
--- ledger/dispatching.py SqlDispatching._absorb
+-- dispatcher/ledger.py SqlDispatching._absorb
 DELETE FROM migrator_batch WHERE migrator_batch.id IN (:id_1);
 
--- ledger/dispatching.py SqlDispatching._absorb
+-- dispatcher/ledger.py SqlDispatching._absorb
 UPDATE migrator_batch SET "size"=:"size", purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator_batch.id = :id_1;
 
--- ledger/dispatching.py SqlDispatching._foldable
+-- dispatcher/ledger.py SqlDispatching._foldable
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch."size"
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.dispatched_at < :dispatched_at_1 AND (SELECT migrator_timeout.id
@@ -252,44 +252,44 @@ FROM migrator_timeout
 WHERE migrator_timeout.batch_id = migrator_batch.id AND migrator_timeout.state IS NULL AND ROWNUM <= :param_1) IS NOT NULL ORDER BY migrator_batch.id
  FETCH FIRST :param_2 ROWS ONLY;
 
--- ledger/dispatching.py SqlDispatching._forget
+-- dispatcher/ledger.py SqlDispatching._forget
 DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL RETURNING migrator_timeout.batch_id INTO :ret_0;
 
--- ledger/dispatching.py SqlDispatching._lane_of
+-- dispatcher/ledger.py SqlDispatching._lane_of
 SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.serves = :serves_1;
 
--- ledger/dispatching.py SqlDispatching._merge
+-- dispatcher/ledger.py SqlDispatching._merge
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.run_id IN (:run_id_1) AND migrator_batch.id <= :id_1 AND (SELECT migrator_timeout.id
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = migrator_batch.id AND ROWNUM <= :param_1) IS NULL ORDER BY migrator_batch.id;
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/dispatching.py SqlDispatching._new_lane
+-- dispatcher/ledger.py SqlDispatching._new_lane
 SELECT migrator_lease.name
 FROM migrator_lease;
 
--- ledger/dispatching.py SqlDispatching._record
+-- dispatcher/ledger.py SqlDispatching._record
 INSERT INTO migrator_held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
 
--- ledger/dispatching.py SqlDispatching._record
+-- dispatcher/ledger.py SqlDispatching._record
 UPDATE migrator_held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination = :destination_1;
 
--- ledger/dispatching.py SqlDispatching.fold
+-- dispatcher/ledger.py SqlDispatching.fold
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- ledger/dispatching.py SqlDispatching.free
+-- dispatcher/ledger.py SqlDispatching.free
 DELETE FROM migrator_held_destination WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination IN (:destination_1);
 
--- ledger/dispatching.py SqlDispatching.held.<locals>.work
+-- dispatcher/ledger.py SqlDispatching.held.<locals>.work
 SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
 FROM migrator_held_destination
 WHERE migrator_held_destination.source = :source_1 ORDER BY migrator_held_destination.destination;
@@ -519,213 +519,213 @@ UPDATE migrator_run SET status=:status, ended_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) W
 -- ledger/runs.py SqlRuns.record
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
--- ledger/upkeep.py SqlUpkeep._delete
+-- ledger/operator_actions.py SqlUpkeep._delete
 DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
 
--- ledger/upkeep.py SqlUpkeep.purge
+-- ledger/operator_actions.py SqlUpkeep.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- ledger/upkeep.py SqlUpkeep.purge
+-- ledger/operator_actions.py SqlUpkeep.purge
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.state, migrator_batch.state AS batch_state
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.state IN (:state_1) AND CASE WHEN (migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at WHEN (migrator_batch.state = :state_3) THEN migrator_batch.dispatched_at WHEN (migrator_batch.state = :state_4) THEN migrator_batch.released_at WHEN (migrator_batch.state = :state_5) THEN migrator_batch.recalled_at END < :param_1 AND (migrator_batch.first_due IS NULL OR migrator_batch.first_due < :first_due_1) AND migrator_timeout.due < :due_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN (:state_6)) AND migrator_timeout.going_back IS NULL AND migrator_batch.run_id = :run_id_1 AND ROWNUM <= :param_2 FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- ledger/upkeep.py SqlUpkeep.resolve
+-- ledger/operator_actions.py SqlUpkeep.resolve
 UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attempt_1), lease_token=:lease_token, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1;
 
--- ledger/upkeep.py SqlUpkeep.resolve
+-- ledger/operator_actions.py SqlUpkeep.resolve
 UPDATE migrator_batch SET state=:state, attempt=(migrator_batch.attempt + :attempt_1), lease_token=:lease_token, handed_over_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1;
 
 -- ledger/version.py _current
 SELECT version_num
 FROM migrator_alembic_version;
 
--- stores/claims.py SqlClaims._complete_batch
+-- stores/sql/claims.py SqlClaims._complete_batch
 UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due WHERE migrator_batch.id = :id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "NSB_Timeouts" ("Id", "Destination", "SagaId", "State", "DueAt", "Headers", "Owner") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_3
 FROM migrator_timeout
 WHERE migrator_timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT hextoraw(substr(migrator_timeout.store_id, 7, 2) || substr(migrator_timeout.store_id, 5, 2) || substr(migrator_timeout.store_id, 3, 2) || substr(migrator_timeout.store_id, 1, 2) || substr(migrator_timeout.store_id, 12, 2) || substr(migrator_timeout.store_id, 10, 2) || substr(migrator_timeout.store_id, 17, 2) || substr(migrator_timeout.store_id, 15, 2) || substr(migrator_timeout.store_id, 20, 4) || substr(migrator_timeout.store_id, 25, 12)) AS anon_1, migrator_timeout.destination, hextoraw(substr(migrator_timeout.saga_id, 7, 2) || substr(migrator_timeout.saga_id, 5, 2) || substr(migrator_timeout.saga_id, 3, 2) || substr(migrator_timeout.saga_id, 1, 2) || substr(migrator_timeout.saga_id, 12, 2) || substr(migrator_timeout.saga_id, 10, 2) || substr(migrator_timeout.saga_id, 17, 2) || substr(migrator_timeout.saga_id, 15, 2) || substr(migrator_timeout.saga_id, 20, 4) || substr(migrator_timeout.saga_id, 25, 12)) AS anon_2, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, :param_1 AS anon_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Time", "Headers", "Endpoint") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, coalesce(CAST(migrator_timeout.store_extra AS CLOB), :param_1) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims._insert
+-- stores/sql/claims.py SqlClaims._insert
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") SELECT migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.body, migrator_timeout.due, migrator_timeout.headers, migrator_timeout.persistence_version
 FROM migrator_timeout
 WHERE migrator_timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Time" <= :Time_1 AND "TimeoutEntity"."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_2 AND "TimeoutEntity"."Time" <= :Time_3 AND "TimeoutEntity"."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1 FROM DUAL;
 
--- stores/claims.py SqlClaims._promising
+-- stores/sql/claims.py SqlClaims._promising
 SELECT CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts."Time" <= :Time_1 AND timeouts."Time" >= :Time_2)) THEN 1 ELSE 0 END AS anon_1, CASE WHEN (EXISTS (SELECT *
 FROM timeouts
 WHERE timeouts."Time" <= :Time_3 AND timeouts."Time" >= :Time_4)) THEN 1 ELSE 0 END AS anon_2 FROM DUAL;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.endpoint = :endpoint_1;
 
--- stores/claims.py SqlClaims._sources
+-- stores/sql/claims.py SqlClaims._sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.store_id = :store_id_1 AND migrator_timeout.batch_id IN (SELECT of_mode.id
 FROM migrator_batch of_mode
 WHERE of_mode."mode" = :mode_1);
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 SELECT coalesce(sum(coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0)), :coalesce_2) AS coalesce_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.row_index IN (:row_index_1) AND migrator_timeout.state IS NULL;
 
--- stores/claims.py SqlClaims.give_back
+-- stores/sql/claims.py SqlClaims.give_back
 UPDATE migrator_batch SET "size"=:"size", body_bytes=:body_bytes WHERE migrator_batch.id = :id_1;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1);
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.batch_id IS NULL;
 
--- stores/claims.py SqlClaims.put_back
+-- stores/sql/claims.py SqlClaims.put_back
 UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
 
--- stores/claims.py SqlClaims.release
+-- stores/sql/claims.py SqlClaims.release
 UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM plain;
 
--- stores/decommission.py SqlDecommissionStore._rows
+-- decommission/store.py SqlDecommissionStore._rows
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- stores/decommission.py _is_empty
+-- decommission/store.py _is_empty
 SELECT "TimeoutEntity"."Id"
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND ROWNUM <= :param_1;
 
--- stores/decommission.py _is_empty
+-- decommission/store.py _is_empty
 SELECT timeouts."Id"
 FROM timeouts
 WHERE ROWNUM <= :param_1;
@@ -805,12 +805,12 @@ WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NUL
 -- stores/documents/entering.py insert_claim
 INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
 
--- stores/documents/recalls.py DocumentRecalls._begin
+-- recall/documents.py DocumentRecalls._begin
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/documents/recalls.py DocumentRecalls._begin
+-- recall/documents.py DocumentRecalls._begin
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
@@ -820,37 +820,37 @@ SELECT migrator_run.id
 FROM migrator_run
 WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
 
--- stores/documents/verification.py DocumentVerifications._open_here.<locals>.read
+-- verify/documents.py DocumentVerifications._open_here.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
 
--- stores/fencing.py hold_batch
+-- ledger/fencing.py hold_batch
 SELECT migrator_batch."size", migrator_batch.body_bytes
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1 FOR UPDATE OF migrator_batch.id WAIT 5;
 
--- stores/fencing.py hold_lease
+-- ledger/fencing.py hold_lease
 SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- stores/fencing.py under_lease
+-- ledger/fencing.py under_lease
 SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
 
--- stores/forecast.py Forecaster._add_rows
+-- recall/forecast.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL;
 
--- stores/forecast.py Forecaster._add_rows
+-- recall/forecast.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_4;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
 FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
@@ -858,7 +858,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
 FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
@@ -866,7 +866,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1) anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
 FROM migrator_timeout migrator_timeout_1
@@ -876,7 +876,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
 
--- stores/forecast.py Forecaster._add_whole
+-- recall/forecast.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
 FROM migrator_timeout migrator_timeout_1
@@ -886,147 +886,147 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1) anon_1;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND CASE WHEN (migrator_batch.last_due <= :last_due_1 OR migrator_batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator_batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND CASE WHEN (migrator_batch.last_due <= :last_due_1 OR migrator_batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator_batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 ORDER BY migrator_batch.id DESC;
 
--- stores/forecast.py Forecaster._between
+-- recall/forecast.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id DESC;
 
--- stores/forecast.py Forecaster._may_find
+-- recall/forecast.py Forecaster._may_find
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
 
--- stores/forecast.py Forecaster._may_find
+-- recall/forecast.py Forecaster._may_find
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
 
--- stores/intake.py SqlIntake._insert
+-- stores/sql/intake.py SqlIntake._insert
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL;
 
--- stores/intake.py SqlIntake._insert
+-- stores/sql/intake.py SqlIntake._insert
 DELETE FROM timeouts WHERE timeouts."Id" IN (:Id_1) AND (SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL;
 
--- stores/intake.py _clear
+-- stores/sql/intake.py _clear
 DELETE FROM "TimeoutEntity" WHERE "TimeoutEntity"."SagaId" IN (:SagaId_1);
 
--- stores/intake.py _clear
+-- stores/sql/intake.py _clear
 DELETE FROM timeouts WHERE timeouts."SagaId" IN (:SagaId_1);
 
--- stores/nhibernate.py NHibernateStore._in_ledger
+-- stores/sql/nhibernate.py NHibernateStore._in_ledger
 SELECT migrator_batch.source, max(migrator_batch.endpoint) AS max_1
 FROM migrator_batch GROUP BY migrator_batch.source;
 
--- stores/opening.py open_batch
+-- ledger/opening.py open_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, owner, lease_token, claiming_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- stores/opening.py open_batch
+-- ledger/opening.py open_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, owner, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- stores/owners.py _scanned
+-- stores/sql/owners.py _scanned
 SELECT DISTINCT "TimeoutEntity"."Endpoint"
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" IS NOT NULL;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min("NSB_Timeouts"."Owner") AS min_1
 FROM "NSB_Timeouts";
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min("NSB_Timeouts"."Owner") AS min_1
 FROM "NSB_Timeouts"
 WHERE "NSB_Timeouts"."Owner" > :Endpoint_1;
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min("TimeoutEntity"."Endpoint") AS min_1
 FROM "TimeoutEntity";
 
--- stores/owners.py _walked
+-- stores/sql/owners.py _walked
 SELECT min("TimeoutEntity"."Endpoint") AS min_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" > :Endpoint_1;
 
--- stores/owners.py ignores_case
+-- stores/sql/owners.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT "NSB_Timeouts"."Owner" AS owner
 FROM "NSB_Timeouts"
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe
 WHERE probe.owner = :owner_1;
 
--- stores/owners.py ignores_case
+-- stores/sql/owners.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS owner
 FROM "TimeoutEntity"
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe
 WHERE probe.owner = :owner_1;
 
--- stores/owners.py unowned_rows
+-- stores/sql/owners.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS "Endpoint"
 FROM "TimeoutEntity"
 WHERE ("TimeoutEntity"."Endpoint" IS NULL OR "TimeoutEntity"."Endpoint" = :Endpoint_1) AND ROWNUM <= :param_1) anon_1;
 
--- stores/recall.py SqlRecalls._put_back
+-- recall/store.py SqlRecalls._put_back
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Id" IN (:Id_1);
 
--- stores/recall.py SqlRecalls._put_back
+-- recall/store.py SqlRecalls._put_back
 SELECT timeouts."Id"
 FROM timeouts
 WHERE timeouts."Id" IN (:Id_1);
 
--- stores/recall.py SqlRecalls.restore
+-- recall/store.py SqlRecalls.restore
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/recall.py SqlRecalls.restore
+-- recall/store.py SqlRecalls.restore
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/seeding.py _write
+-- stores/sql/seeding.py _write
 INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers") VALUES (:Id, :Destination, :SagaId, :State, :Endpoint, :Time, :Headers);
 
--- stores/seeding.py _write
+-- stores/sql/seeding.py _write
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") VALUES (:Id, :Destination, :SagaId, :State, :Time, :Headers, :PersistenceVersion);
 
--- stores/sightings.py rows_of
+-- recall/sightings.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/sightings.py rows_of
+-- recall/sightings.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.destination = :destination_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/sightings.py rows_of
+-- recall/sightings.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1034,7 +1034,7 @@ FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Id" > :param_2 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_3 ROWS ONLY;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1042,7 +1042,7 @@ FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_2 ROWS ONLY;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1050,64 +1050,64 @@ FROM timeouts
 WHERE timeouts."Id" > :param_2 ORDER BY timeouts."Id"
  FETCH FIRST :param_3 ROWS ONLY;
 
--- stores/survey.py _read
+-- stores/sql/survey.py _read
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts ORDER BY timeouts."Id"
  FETCH FIRST :param_2 ROWS ONLY;
 
--- stores/trial.py insert_run
+-- stores/sql/trial.py insert_run
 INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
 
--- stores/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_rows_with_other
 SELECT "StagedTimeoutEntity"."BatchState"
 FROM "StagedTimeoutEntity"
 WHERE CAST("StagedTimeoutEntity"."BatchState" AS VARCHAR2(500 CHAR)) != :param_1 AND ROWNUM <= :param_2;
 
--- stores/vendor_runs.py _has_rows_with_other
+-- stores/sql/vendor_runs.py _has_rows_with_other
 SELECT "TimeoutData_migration_abc"."Status"
 FROM "TimeoutData_migration_abc"
 WHERE CAST("TimeoutData_migration_abc"."Status" AS VARCHAR2(500 CHAR)) != :param_1 AND ROWNUM <= :param_2;
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST("MigrationsEntity"."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST("MigrationsEntity"."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM "MigrationsEntity"
 WHERE CAST("MigrationsEntity"."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST("TimeoutsMigration_State"."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST("TimeoutsMigration_State"."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM "TimeoutsMigration_State"
 WHERE CAST("TimeoutsMigration_State"."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- stores/vendor_runs.py _rows_of_open_runs
+-- stores/sql/vendor_runs.py _rows_of_open_runs
 SELECT CAST(migrationsentity."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "MigrationRunId", CAST(migrationsentity."EndpointName" AS VARCHAR2(500 CHAR)) AS "EndpointName"
 FROM migrationsentity
 WHERE CAST(migrationsentity."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- stores/verification.py LedgerVerifications._sources
+-- verify/store.py LedgerVerifications._sources
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch;
 
--- stores/verification.py LedgerVerifications._sources
+-- verify/store.py LedgerVerifications._sources
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch
 WHERE migrator_batch.endpoint IN (:endpoint_1);
 
--- stores/verification.py LedgerVerifications.balances.<locals>.read
+-- verify/store.py LedgerVerifications.balances.<locals>.read
 SELECT migrator_batch.endpoint, migrator_batch.source, sum(migrator_batch."size") AS sum_1, sum(migrator_batch.purged) AS sum_2
 FROM migrator_batch GROUP BY migrator_batch.endpoint, migrator_batch.source;
 
--- stores/verification.py LedgerVerifications.balances.<locals>.read
+-- verify/store.py LedgerVerifications.balances.<locals>.read
 SELECT migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id GROUP BY migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful');
 
--- stores/verification.py LedgerVerifications.destinations.<locals>.read
+-- verify/store.py LedgerVerifications.destinations.<locals>.read
 SELECT migrator_timeout.endpoint, migrator_timeout.destination, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator_timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 OR migrator_timeout.state = :state_2 GROUP BY migrator_timeout.endpoint, migrator_timeout.destination;
 
--- stores/verification.py LedgerVerifications.gaps.<locals>.read
+-- verify/store.py LedgerVerifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
 FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
@@ -1122,7 +1122,7 @@ WHERE migrator_batch.id IS NULL) gap
 WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- stores/verification.py LedgerVerifications.gaps.<locals>.read
+-- verify/store.py LedgerVerifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
 FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
@@ -1136,7 +1136,7 @@ FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
 WHERE migrator_batch.id IS NULL) gap ORDER BY gap.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- stores/verification.py LedgerVerifications.rows.<locals>.read
+-- verify/store.py LedgerVerifications.rows.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
@@ -1144,22 +1144,22 @@ FROM migrator_batch
 WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- stores/verification.py LedgerVerifications.rows.<locals>.read
+-- verify/store.py LedgerVerifications.rows.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- stores/verification.py SqlVerifications._in_store
+-- verify/store.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
 
--- stores/verification.py SqlVerifications._in_store
+-- verify/store.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1170,7 +1170,7 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1181,7 +1181,7 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1191,7 +1191,7 @@ FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- stores/verification.py SqlVerifications.in_both_places.<locals>.read
+-- verify/store.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id

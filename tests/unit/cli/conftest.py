@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from migrator.app import App
 from migrator.cli import main, opening
 from migrator.database.engine import open_engine, reading
-from migrator.wiring import App
-from tests.unit.engine.checks.fakes import FakeBroker
+from tests.unit.preflight.checks.fakes import FakeBroker
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from migrator.cli import canary
-from migrator.domain.canary import Flight, Probe
-from migrator.domain.routing import DelaysVersion
+from migrator.delays.probe_results import Flight, Probe
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused, TargetUnavailable
 from tests.unit.cli.conftest import Program
 

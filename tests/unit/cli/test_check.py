@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import TargetUnavailable
-from migrator.ports.preflight import DelayEntities, QueueProbe
+from migrator.preflight.ports import DelayEntities, QueueProbe
 from tests.unit.cli.conftest import Program
 
 PROBE = QueueProbe(messages=0, consumers=1)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from migrator.database.engine import open_engine
-from migrator.domain.timeouts import EndpointName
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
-from migrator.stores.documents.verification import DocumentVerifications
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
+from migrator.verify.documents import DocumentVerifications
 from tests.contract.site import Site
 from tests.support import ravendb
 from tests.support.ravendb import DATABASE, StrictRaven

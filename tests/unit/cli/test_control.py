@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from migrator.cli import control, status
-from migrator.domain.control import Adjust, Drain, Knob, Pause, Resume, StopNow
-from migrator.domain.throttle import Signal
-from migrator.domain.timeouts import EndpointName
+from migrator.ledger.pause_reasons import Signal
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import places
 from migrator.web.client import DaemonClient
 from migrator.web.commands import NO_REASON
+from migrator.web.control_values import Adjust, Drain, Knob, Pause, Resume, StopNow
 from migrator.web.metrics import Instruments
 from migrator.web.serving import WebPlan, serve
 from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot

@@ -9,15 +9,15 @@ import pytest
 
 from migrator.cli import db
 from migrator.database.engine import open_engine
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import PreflightRefused
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import build_tables
-from migrator.ports.preflight import QueueProbe
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.preflight.ports import QueueProbe
 from tests.contract.site import Site
 from tests.unit.cli.conftest import Program
 

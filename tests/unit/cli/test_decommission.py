@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
+from migrator.app.dispatchers import DispatcherWiring
 from migrator.cli import decommission
 from migrator.cli.decommission import _Report as Report
 from migrator.cli.opening import opened
 from migrator.config import load
-from migrator.daemon.decommissioning import alone
-from migrator.domain.decommission import queue_entity
-from migrator.domain.timeouts import RECALL_LANE, Lane
-from migrator.engine.decommission import Subject
+from migrator.decommission.ports import Statement
+from migrator.decommission.rules import queue_entity
+from migrator.decommission.run import alone
+from migrator.decommission.work import Subject
 from migrator.errors import ConfigError, PreflightRefused
-from migrator.ports.decommission import Statement
-from migrator.wiring.dispatchers import DispatcherWiring
+from migrator.nservicebus.timeouts import RECALL_LANE, Lane
 from tests.unit.cli.conftest import Program
 
 

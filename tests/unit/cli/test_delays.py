@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.broker.connection import ConnectionSettings
 from migrator.cli import delays
-from migrator.domain.ladder import Step, build_ladder
-from migrator.domain.routing import DelaysVersion
+from migrator.delays.depths import Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from migrator.rabbitmq.connection import ConnectionSettings
 from tests.unit.cli.conftest import Program
-from tests.unit.engine.checks.fakes import ladder
+from tests.unit.preflight.checks.fakes import ladder
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from migrator.cli.evidence import open_evidence
-from migrator.domain.evidence import Word, build_line
-from migrator.domain.verification import Discrepancy
 from migrator.errors import ConfigError
-from tests.unit.domain.test_evidence import line
+from migrator.verify.evidence import Word, build_line
+from migrator.verify.report import Discrepancy
+from tests.unit.verify.test_evidence import line
 
 ABOUT = {
     "taken_at": "2026-03-10T09:30:00+00:00",

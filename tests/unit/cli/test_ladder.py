@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from migrator.cli.ladder import ladder_table
-from migrator.domain.ladder import Ladder, Step, build_ladder
-from migrator.domain.routing import DelaysVersion
-from tests.unit.engine.checks.fakes import ladder
+from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from tests.unit.preflight.checks.fakes import ladder
 
 
 def drawn(steps: Ladder, *, width: int = 100, color: bool = False) -> list[str]:

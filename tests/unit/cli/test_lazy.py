@@ -85,7 +85,7 @@ import migrator.cli.run
 
 # these import what is wanted before a daemon begins: spans first of all, the kind of store
 # when it is asked whose timeouts there are
-at_start = {sys.modules["migrator.wiring." + name].__file__ for name in ("telemetry", "stores")}
+at_start = {sys.modules["migrator.app." + name].__file__ for name in ("telemetry", "stores")}
 
 def wanted(node):
     if isinstance(node, ast.ImportFrom):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from migrator.cli.output import console, say, write_json, write_table, write_text
-from migrator.domain.states import Mode
+from migrator.ledger.states import Mode
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 

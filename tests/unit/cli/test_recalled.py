@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from migrator.cli import recalled
-from migrator.domain.recall import RecallForecast, RecallOutcome, RecallScope
-from migrator.engine.recall import Recalled, RecallProgress
+from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
+from migrator.recall.work import Recalled, RecallProgress
 from tests.unit.cli.conftest import Program
 
 EXPECTED = RecallForecast(

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from migrator.app import App
+from migrator.app.relocations import RelocationRequest
 from migrator.cli import relocation
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.timeouts import QueueName
-from migrator.engine.relocation import DestinationOutcome, LevelOutcome, Outcome, WhyLeft
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
-from migrator.wiring import App
-from migrator.wiring.relocations import RelocationRequest
+from migrator.nservicebus.timeouts import QueueName
+from migrator.transfer.outcome import DestinationOutcome, LevelOutcome, Outcome, WhyLeft
 from tests.unit.cli.conftest import Program
 
 URL = ("--broker-url", "amqp://a:b@broker-1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.broker.removal import DelaysRemoval
-from migrator.domain.decommission import Binding, exchange_entity
-from migrator.domain.removal import DelaysFound
-from migrator.domain.routing import DelaysVersion, infrastructure
+from migrator.decommission.removal import DelaysRemoval
+from migrator.decommission.removal_rules import DelaysFound
+from migrator.decommission.rules import Binding, exchange_entity
+from migrator.delays.routing import DelaysVersion, infrastructure
 from migrator.errors import PreflightRefused
 from tests.unit.cli.conftest import Program
 

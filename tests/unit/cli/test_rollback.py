@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import Lane, RunId
-from migrator.ports.store import ClaimRequest
-from migrator.wiring import App
+from migrator.app import App
+from migrator.ledger.states import Mode
+from migrator.nservicebus.timeouts import Lane, RunId
+from migrator.stores.ports import ClaimRequest
 from tests.unit.cli.conftest import Program
 
 ROWS = "SELECT * FROM Sales_TimeoutData ORDER BY Id"

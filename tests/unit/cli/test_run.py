@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from migrator.app import App
 from migrator.cli import run
 from migrator.config import Settings
-from migrator.daemon.occasions import Fire
-from migrator.daemon.recheck import Checks
-from migrator.domain.hooks import HookEvent
-from migrator.domain.report import HeldRows
-from migrator.domain.timeouts import EndpointName
 from migrator.errors import AccessRefused, ExitCode, LedgerError
-from migrator.ports.preflight import DelayEntities, QueueProbe
-from migrator.ports.work import StoreEndpoint
-from migrator.wiring import App
+from migrator.ledger.report import HeldRows
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.preflight.ports import DelayEntities, QueueProbe
+from migrator.service.hook_events import HookEvent
+from migrator.service.occasions import Fire
+from migrator.service.recheck import Checks
 from tests.unit.cli.conftest import Program
 
 
@@ -102,7 +102,7 @@ def test_a_ledger_that_cannot_be_read_afterwards_hides_no_outcome(
     def fail(_books: object) -> None:
         raise LedgerError("gone")
 
-    monkeypatch.setattr("migrator.ledger.books.SqlBooks.progress", fail)
+    monkeypatch.setattr("migrator.ledger.queries.SqlBooks.progress", fail)
     assert program("run", "--endpoint", "Sales", "--once").out == ""
 
 
@@ -231,7 +231,7 @@ def test_progress_that_cannot_be_read_stops_nothing(
     def fail(_books: object) -> None:
         raise LedgerError("gone")
 
-    monkeypatch.setattr("migrator.ledger.books.SqlBooks.progress", fail)
+    monkeypatch.setattr("migrator.ledger.queries.SqlBooks.progress", fail)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     program("run", "--endpoint", "Sales")
     assert launched.calls

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from migrator.app import App
 from migrator.cli import status
 from migrator.cli.status import Besides
 from migrator.config import Settings
 from migrator.config.servers import Store
-from migrator.domain.recall import RecallForecast, RecallScope
-from migrator.domain.report import (
+from migrator.ledger.report import (
     DoubtfulBatch,
     EndpointProgress,
     LaneStatus,
@@ -24,11 +24,11 @@ from migrator.domain.report import (
     QuarantineCount,
     WaitingDestination,
 )
-from migrator.domain.states import Mode
-from migrator.domain.timeouts import BatchId, EndpointName, Lane
-from migrator.stores.recall import SqlRecalls
+from migrator.ledger.states import Mode
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.recall.store import SqlRecalls
 from migrator.web.documents import endpoint_documents
-from migrator.wiring import App
 from tests.unit.cli.conftest import Program
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)

@@ -13,13 +13,14 @@ import pytest
 from migrator.cli import verify
 from migrator.cli.opening import opened
 from migrator.config import load
-from migrator.daemon.owner import current_owner
-from migrator.daemon.recalling import recall
-from migrator.daemon.scanning import looking_through
-from migrator.domain.recall import RecallScope
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane
-from migrator.domain.verification import (
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import ExitCode, PreflightRefused, TargetUnavailable
+from migrator.ledger.owner import current_owner
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane
+from migrator.recall.rules import RecallScope
+from migrator.recall.run import recall
+from migrator.recall.work import RecallTerms
+from migrator.verify.report import (
     DestinationBalance,
     Discrepancy,
     EndpointBalance,
@@ -27,11 +28,10 @@ from migrator.domain.verification import (
     LevelBalance,
     Verification,
 )
-from migrator.engine.recall import RecallTerms
-from migrator.engine.verify import Verifier
-from migrator.errors import ExitCode, PreflightRefused, TargetUnavailable
+from migrator.verify.scanning import looking_through
+from migrator.verify.verifier import Verifier
 from tests.unit.cli.conftest import Program
-from tests.unit.cli.html.reading import read
+from tests.unit.reports.html.reading import read
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = EndpointName("Sales")

@@ -10,8 +10,8 @@ import pytest
 
 from migrator.config import EndpointMode, Loaded, NearDue, OnCritical, load
 from migrator.config.sources import Option
-from migrator.domain.states import Mode
 from migrator.errors import ConfigError
+from migrator.ledger.states import Mode
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from migrator.database.portable import MOST_IN_LIST, among, not_among
 from migrator.database.types import exactly
-from migrator.domain.timeouts import EndpointName
-from migrator.ledger.books import SqlBooks
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.names import names_for
+from migrator.ledger.queries import SqlBooks
 from migrator.ledger.tables import build_tables
-from migrator.ports.work import StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
 from tests.support.statements import kind_of
 
 ODD = ["O'Hara", "back\\slash", "100%", ":colon", "ünï", "%s", '"', "\\'"]

@@ -11,7 +11,7 @@ from sqlalchemy import DateTime, Integer, LargeBinary, String, Text, Uuid
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
-from migrator.stores.legacy_table import (
+from migrator.stores.sql.legacy_table import (
     COLUMNS,
     SHARED_COLUMNS,
     NotATimeoutsTable,
@@ -23,7 +23,7 @@ from migrator.stores.legacy_table import (
     shared_table,
     timeouts_table,
 )
-from migrator.stores.local_time import zone_of
+from migrator.stores.sql.local_time import zone_of
 
 names = st.text(st.characters(exclude_characters="\0"), min_size=1)
 

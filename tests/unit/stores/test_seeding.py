@@ -6,9 +6,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from migrator.domain.conversion import Rules, convert
-from migrator.domain.timeouts import NativeMessage, StoredTimeout, TimeoutId
-from migrator.stores.seeding import Invention, SeedRow, invent
+from migrator.nservicebus.conversion import Rules, convert
+from migrator.nservicebus.timeouts import NativeMessage, StoredTimeout, TimeoutId
+from migrator.stores.sql.seeding import Invention, SeedRow, invent
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -69,7 +69,7 @@ def test_what_a_dialect_says_in_plain_text_parses(dialect: str) -> None:
     """Questions about tables, indexes and rights are statements of the dialect."""
     asked = [
         str(each)
-        for part in (f"migrator.stores.dialects.{dialect}", f"migrator.database.{dialect}")
+        for part in (f"migrator.stores.sql.dialects.{dialect}", f"migrator.database.{dialect}")
         for each in vars(import_module(part)).values()
         if isinstance(each, TextClause)
     ]
@@ -105,5 +105,5 @@ def test_only_one_place_asks_for_locks() -> None:
     }
     assert {each for each in asking if "dialects/" not in each} == {
         "database/portable.py",
-        "stores/moving.py",  # PostgreSQL's and SQLite's way of claiming
+        "stores/sql/moving.py",  # PostgreSQL's and SQLite's way of claiming
     }

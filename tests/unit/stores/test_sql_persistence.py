@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import StoreError
-from migrator.stores.dialects import dialect_for
-from migrator.stores.sql_persistence import default_table, endpoint_of
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.sql_persistence import default_table, endpoint_of
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.domain.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
-from migrator.domain.conversion import Reason
-from migrator.domain.timeouts import EndpointName, TimeoutId
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.web.commands import NO_REASON, Order, build_order, parse_order
+from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
 
 TEXTS = (
     st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=500)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from migrator.domain.throttle import Signal
+from migrator.ledger.pause_reasons import Signal
 from migrator.web.documents import json_bytes, snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.report import Progress
-from migrator.domain.throttle import Signal
+from migrator.ledger.pause_reasons import Signal
+from migrator.ledger.report import Progress
+from migrator.web.control_values import Liveness, Readiness
 from migrator.web.metrics import Instruments, scrape
 from tests.support.panel import NASTY, NOW, SALES, MemoryPanel, hold, some_snapshot
 

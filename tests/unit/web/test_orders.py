@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from migrator.domain.control import Answer, Command, Drain, Resume, StopNow
+from migrator.web.control_values import Answer, Command, Drain, Resume, StopNow
 from migrator.web.orders import NoAnswerError, NotBegunError, Orders
 from tests.support.panel import MemoryPanel
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.domain.timeouts import EndpointName
+from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import places
 from migrator.web.sockets import unix_socket
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.domain.control import Liveness
 from migrator.web import probe
+from migrator.web.control_values import Liveness
 from migrator.web.metrics import Instruments
 from migrator.web.serving import WebPlan, serve
 from tests.support.panel import MemoryPanel

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from azure.data.tables import EdmType, EntityProperty, TableEntity, _deserialize, _serialize
 
-from migrator.domain.timeouts import TimeoutId
 from migrator.errors import StoreError
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure.entities import due_of, dumped, kept, kept_from_json, loaded, saga_of
 
 CLIENT: Any = _deserialize

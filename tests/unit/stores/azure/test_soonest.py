@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from migrator.domain.partitions import parse_scope
-from migrator.domain.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.azure import soonest
 from migrator.stores.azure.leftovers import Leftovers
+from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.soonest import KEPT_FOR_S, SoonestEntries
 
 SCOPE = parse_scope("yyyyMMddHH")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.domain.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.ravendb import soonest
 from migrator.stores.ravendb.soonest import Entry, ListedPage, SoonestEntries
 

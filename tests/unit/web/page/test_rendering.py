@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 from jinja2 import UndefinedError
 
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.throttle import Signal
-from migrator.domain.timeouts import EndpointName
+from migrator.ledger.pause_reasons import Signal
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.web.control_values import Liveness, Readiness
 from migrator.web.page.rendering import asset, build, render
 from migrator.web.page.session import Session
 from migrator.web.page.views import look

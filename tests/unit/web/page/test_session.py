@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrator.domain.control import Answer
+from migrator.web.control_values import Answer
 from migrator.web.page.session import LIFE_S, MOST, Sessions
 
 

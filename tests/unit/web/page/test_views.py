@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.domain.control import Liveness, Readiness
-from migrator.domain.ladder import Step, build_ladder
-from migrator.domain.report import AuditEvent, EndpointProgress
-from migrator.domain.routing import DelaysVersion
-from migrator.domain.throttle import Hold, Signal
-from migrator.drawing.pages import Tone
+from migrator.delays.depths import Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.report import AuditEvent, EndpointProgress
+from migrator.reports.drawing.pages import Tone
+from migrator.web.control_values import Liveness, Readiness
 from migrator.web.page.state import State, state_of
 from migrator.web.page.views import EndpointCard, Look, look
 from migrator.web.page.words import MODES, SIGNALS

@@ -1,0 +1,304 @@
+"""Settings go in, an assembled application comes out.
+
+Nothing connects before it is used, so that `db upgrade` works without a broker and
+`delays create` without a database.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from migrator.app.broker import BrokerParts
+from migrator.app.faults import FAULT_VARIABLE, fault_point
+from migrator.app.ledger import LedgerParts
+from migrator.config import Settings
+from migrator.config.handover import MAX_BATCH_ROWS
+from migrator.delays.due import BITS
+from migrator.delays.link_ports import Link
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import PreflightRefused
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Rules
+from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName, RunId
+from migrator.stores.ports import Claims, Store
+
+if TYPE_CHECKING:  # each part is imported when it is made
+    from migrator.app.stores import DocumentSide, SqlSide, StoreSide
+    from migrator.handover.claiming import Claimer, Look, Selection
+    from migrator.handover.holding import Holding
+    from migrator.handover.prepare import Preparer
+    from migrator.handover.staged import StagedHandOver
+    from migrator.stores.due_times import DueTimeReading, DueTimeRules
+
+_PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
+"""Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How this process works, as plain values."""
+
+    delays: DelaysVersion
+    mode: Mode
+    lanes: int
+    batch_rows: int
+    lease: timedelta
+    sweep_every: timedelta
+    rate_limit_per_s: int
+
+
+class App(BrokerParts, LedgerParts):
+    """Everything assembled, each part made when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Remember *settings*; nothing is opened."""
+        super().__init__(settings)
+        self.fault = fault_point(os.environ.get(FAULT_VARIABLE, ""))
+
+    # ── plain values ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def plan(self) -> Plan:
+        """How this process works."""
+        given = self.settings.handover
+        return Plan(
+            delays=self.settings.broker.delays,
+            mode=given.mode,
+            lanes=given.lanes,
+            batch_rows=given.batch_size,
+            lease=given.lease,
+            sweep_every=given.sweep_interval,
+            rate_limit_per_s=given.rate_limit,
+        )
+
+    @property
+    def selection(self) -> Selection:
+        """Which rows are to be migrated now."""
+        from migrator.handover.claiming import Selection
+
+        given = self.settings.handover
+        return Selection(cutoff=given.cutoff, horizon=given.horizon)
+
+    @property
+    def rules(self) -> Rules:
+        """What conversion has to know."""
+        return Rules(
+            body_max_bytes=self.settings.broker.max_message_bytes,
+            destination_map=self.settings.handover.destination_map,
+        )
+
+    def rules_of(self, endpoint: EndpointName) -> Rules:
+        """What conversion has to know for rows and messages of *endpoint*."""
+        return replace(self.rules, own_queue=self.own_queue_of(endpoint))
+
+    def own_queue_of(self, endpoint: EndpointName) -> QueueName:
+        """Return the input queue of *endpoint*."""
+        return QueueName(self.settings.endpoint(endpoint).input_queue)
+
+    @property
+    def due_times(self) -> DueTimeRules:
+        """What is said of the due column."""
+        from migrator.stores.due_times import DueTimeRules
+
+        given = self.settings.store
+        return DueTimeRules(
+            time_zone=given.time_zone, accepts_shifted=given.accept_shifted_due_times
+        )
+
+    @property
+    def run_options(self) -> dict[str, str | int | bool]:
+        """What a run records about itself; no secrets."""
+        given = self.settings.handover
+        return {
+            "mode": str(given.mode),
+            "delays": str(self.settings.broker.delays),
+            "topology": str(self.settings.broker.topology),
+            "cutoff_s": int(given.cutoff.total_seconds()),
+            "horizon_s": int(given.horizon.total_seconds()) if given.horizon else "",
+            "batch_size": given.batch_size,
+            "lanes": given.lanes,
+            "time_zone": self.settings.store.time_zone,
+        }
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def side(self) -> StoreSide:
+        """All that the kind of legacy store brings."""
+        from migrator.app.stores import Ground, open_side
+
+        ground = Ground(
+            settings=self.settings,
+            engine=self.engine,
+            tables=self.tables,
+            ledger_id=lambda: self.ledger_id,
+            fault=self.fault,
+        )
+        return open_side(ground)
+
+    def sql_side(self, *, wanted_for: str) -> SqlSide:
+        """Return the side of a SQL store.
+
+        Raises:
+            PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
+        """
+        from migrator.app.stores import SqlSide
+
+        if isinstance(self.side, SqlSide):
+            return self.side
+        raise PreflightRefused(
+            f"{wanted_for} needs a SQL store; store.kind is {self.settings.store.kind}"
+        )
+
+    @property
+    def document_side(self) -> DocumentSide | None:
+        """The side of a document store; None: the store is a SQL database."""
+        from migrator.app.stores import DocumentSide
+
+        return self.side if isinstance(self.side, DocumentSide) else None
+
+    @property
+    def store(self) -> Store:
+        """The legacy store."""
+        return self.side.store
+
+    @property
+    def claims(self) -> Claims:
+        """Moves rows between store and ledger."""
+        return self.side.claims
+
+    @property
+    def own_queues(self) -> Sequence[str]:
+        """Our queues of the lanes this process may use, whether they exist or not."""
+        from migrator.rabbitmq.names import receipts_queue, staging_name
+
+        lanes = [Lane(number) for number in range(self.settings.handover.lanes)]
+        staging = [staging_name(self.plan.delays, self.ledger_id, lane) for lane in lanes]
+        return [*staging, *(receipts_queue(self.ledger_id, lane) for lane in lanes)]
+
+    def read_due_times(self, endpoint: StoreEndpoint) -> DueTimeReading:
+        """Return whether due times of *endpoint* are read in the zone they were written in."""
+        from migrator.stores.due_times import read_due_times
+
+        return read_due_times(self.store, endpoint, self.clock, self.due_times)
+
+    @property
+    def own_exchanges(self) -> Sequence[str]:
+        """Our exchanges that lead into the levels, whether they exist or not."""
+        from migrator.rabbitmq.names import entry_exchange, router_exchange
+
+        version = self.plan.delays
+        return [router_exchange(version), *(entry_exchange(version, n) for n in range(BITS))]
+
+    # ── the engine's parts ──────────────────────────────────────────────────────────────────
+
+    def new_claimer(
+        self,
+        runs: Sequence[tuple[StoreEndpoint, RunId]],
+        *,
+        selection: Callable[[], Selection],
+        is_held: Callable[[EndpointName], bool],
+        holding: Holding,
+    ) -> Claimer:
+        """Return a claimer of its own for one lane; see ``Claimer`` for what it asks."""
+        from migrator.handover.claiming import Claimer
+
+        return Claimer(
+            claims=self.claims,
+            clock=self.clock,
+            selection=selection,
+            endpoints=runs,
+            mode=self.plan.mode,
+            max_bytes=self.settings.handover.batch_bytes,
+            look=self._look,
+            is_held=is_held,
+            not_for=holding.not_for,
+            fault=self.fault,
+        )
+
+    @cached_property
+    def _look(self) -> Look:
+        """What all lanes look for rows with."""
+        from migrator.handover.claiming import Look
+
+        return Look(self.claims, self.clock)
+
+    def new_holding(self) -> Holding:
+        """Return what holds destinations that cannot be reached, for all lanes of a process."""
+        from migrator.app.stores import SqlSide
+        from migrator.dispatcher.ledger import SqlDispatching
+        from migrator.handover.holding import Holding
+
+        return Holding(
+            books=SqlDispatching(self.engine, self.tables),
+            batches=self.batches,
+            claims=self.side.claims if isinstance(self.side, SqlSide) else None,
+            look=lambda names: self.new_destinations().unreachable(names),
+            forget=self.destinations.forget,
+            clock=self.clock,
+            renamed=self.rules.destination_map,
+        )
+
+    def new_preparer(self, holding: Holding) -> Preparer:
+        """Return a preparer of its own for one lane."""
+        from migrator.handover.prepare import Preparer
+
+        return Preparer(
+            batches=self.batches,
+            destinations=self.destinations,
+            holding=holding,
+            clock=self.clock,
+            rules=self.rules,
+            own_queue_of=self.own_queue_of,
+        )
+
+    def open_link(self, lease: Lease, guard: Callable[[], None]) -> Link:
+        """Connect to the broker for the lane of *lease*; see ``handover.link.open_link``."""
+        from migrator.handover.link import LinkSettings, open_link
+        from migrator.rabbitmq.publisher import WindowLimits
+
+        given = self.settings.handover
+        settings = LinkSettings(
+            connection=self.lane_connection(lease.lane),
+            version=self.plan.delays,
+            ledger_id=self.ledger_id,
+            limits=WindowLimits(
+                messages=given.window,
+                body_bytes=given.window_bytes,
+                confirm_deadline_s=self.settings.broker.confirm_deadline.total_seconds(),
+            ),
+            use_entries=given.use_entries,
+        )
+        owner = lease.owner.split("/")[0]
+        return open_link(settings, lane=lease.lane, owner=owner, prefetch=_PREFETCH, guard=guard)
+
+    def open_staged(self, link: Link, lease: Lease, guard: Callable[[], None]) -> StagedHandOver:
+        """Return the staged hand-over of one lane over one link."""
+        from migrator.handover.staged import StagedHandOver
+
+        return StagedHandOver(
+            batches=self.batches,
+            clock=self.clock,
+            version=self.plan.delays,
+            staging=link.staging(),
+            lease=lease,
+            receipt_deadline_s=self.settings.handover.receipt_deadline.total_seconds(),
+            fault=self.fault,
+            guard=guard,
+        )
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if (side := self.__dict__.get("side")) is not None:
+            side.close()
+        for name in ("engine", "lease_engine"):
+            if name in self.__dict__:
+                getattr(self, name).dispose()
+        if (management := self.__dict__.get("management")) is not None:
+            management.close()

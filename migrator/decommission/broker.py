@@ -1,0 +1,222 @@
+"""Entities that are to go: what there is of them, and cutting, binding and deleting them.
+
+Rules of this file: only what the management API tells counts as known; what AMQP tells is newer,
+so ready messages, consumers and whether a queue is there at all come from there; a queue is
+deleted empty or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from migrator.decommission.ports import Hands
+from migrator.decommission.rules import (
+    Binding,
+    BrokerLook,
+    Entity,
+    OwnLook,
+    QueueLook,
+    exchange_entity,
+    queue_entity,
+    satellite_names,
+)
+from migrator.delays.levels import Kind, QueueState
+from migrator.errors import TargetError
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
+from migrator.rabbitmq.names import PREFIX
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
+_PURPOSE: Final = "decommission"
+_CLIENT: Final = f"migrator {_PURPOSE}"
+_OURS: Final = f"^{re.escape(PREFIX)}"
+_LANE_KINDS: Final = (f"{PREFIX}staging.", f"{PREFIX}receipts.")
+_SHARED_KINDS: Final = (f"{PREFIX}entry.", f"{PREFIX}router.")
+_RETRY: Final = f"{PREFIX}retry."
+_CLASSIC: Final = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the management API tells; counts may be old."""
+
+    satellites: Sequence[QueueState]
+    retries: Sequence[QueueState]
+    lanes: Sequence[QueueState]
+    lane_exchanges: Sequence[str]
+    shared: Sequence[str]
+    others: Sequence[str]
+    clients: Sequence[str]
+    bindings: Sequence[Binding]
+
+
+class RabbitDecommission:
+    """Implements ``decommission.ports.DecommissionBroker``."""
+
+    def __init__(
+        self, settings: ConnectionSettings, management: ManagementApi | None, *, ledger_id: str
+    ) -> None:
+        """Work on the broker of *settings*; of migrator's own, on those of one ledger."""
+        self._settings = settings
+        self._management = management
+        self._lanes = tuple(f"{kind}{ledger_id}." for kind in _LANE_KINDS)
+
+    def look(self, queue: QueueName) -> BrokerLook | None:
+        """Return what there is now; see ``decommission.ports.DecommissionBroker``."""
+        if self._management is None:
+            return None
+        names = satellite_names(queue)
+        found = self._find(self._management, names)
+        told = {state.name: state for state in found.satellites}
+        with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
+            return BrokerLook(
+                satellites=_looks(admin, [told.get(name, _untold(name)) for name in names]),
+                satellite_exchanges=[name for name in names if admin.has_exchange(name)],
+                retries=_looks(admin, found.retries),
+                own=OwnLook(
+                    queues=_looks(admin, found.lanes),
+                    exchanges=found.lane_exchanges,
+                    shared=found.shared,
+                    others=found.others,
+                    clients=found.clients,
+                ),
+                bindings=found.bindings,
+            )
+
+    @contextmanager
+    def hands(self) -> Iterator[Hands]:
+        """Open a connection; see ``decommission.ports.DecommissionBroker``."""
+        with admin_session(self._settings, purpose=_PURPOSE) as admin:
+            yield RabbitHands(admin, self._management)
+
+    def _find(self, api: ManagementApi, names: Sequence[str]) -> _Found:
+        ours, exchanges = list(api.queues(_OURS)), list(api.exchanges(_OURS))
+        satellites = [state for name in names if (state := api.queue(name)) is not None]
+        retries = [state for state in ours if _leads_to(state, names)]
+        lanes = [state for state in ours if state.name.startswith(self._lanes)]
+        lane_exchanges = [name for name in exchanges if name.startswith(self._lanes)]
+        shared = [name for name in exchanges if name.startswith(_SHARED_KINDS)]
+        entities = [queue_entity(state.name) for state in (*satellites, *retries, *lanes)]
+        entities += [exchange_entity(name) for name in (*names, *lane_exchanges, *shared)]
+        return _Found(
+            satellites=satellites,
+            retries=retries,
+            lanes=lanes,
+            lane_exchanges=lane_exchanges,
+            shared=shared,
+            others=[state.name for state in ours if self._is_anothers(state.name)],
+            clients=[name for name in api.clients() if name != _CLIENT],
+            bindings=_bindings(api, entities),
+        )
+
+    def _is_anothers(self, name: str) -> bool:
+        return name.startswith(_LANE_KINDS) and not name.startswith(self._lanes)
+
+
+class RabbitHands:
+    """Implements ``decommission.ports.Hands`` over one session."""
+
+    def __init__(self, admin: AdminSession, management: ManagementApi | None) -> None:
+        """Change entities over *admin*; look at quorum queues over *management* as well."""
+        self._admin = admin
+        self._management = management
+
+    def unbind(self, binding: Binding) -> None:
+        """Cut *binding*; see ``decommission.ports.Hands``."""
+        is_queue = binding.target.kind is Kind.QUEUE
+        cut = self._admin.unbind_queue if is_queue else self._admin.unbind_exchange
+        with suppress(EntityAbsent):
+            cut(binding.source, binding.target.name, binding.key, _arguments(binding))
+
+    def bind(self, binding: Binding) -> bool:
+        """Make *binding*; see ``decommission.ports.Hands``."""
+        is_queue = binding.target.kind is Kind.QUEUE
+        make = self._admin.bind_queue if is_queue else self._admin.bind_exchange
+        try:
+            make(binding.source, binding.target.name, binding.key, _arguments(binding))
+        except EntityAbsent:
+            return False
+        return True
+
+    def delete(self, entity: Entity) -> str | None:
+        """Delete *entity* or say why not; see ``decommission.ports.Hands``."""
+        try:
+            if entity.kind is Kind.EXCHANGE:
+                self._admin.delete_exchange(entity.name)
+                return None
+            return self._delete_queue(entity.name)
+        except TargetError as exc:
+            if type(exc) is not TargetError:  # a refusal of any other kind is no answer to us
+                raise
+            return str(exc)
+
+    def _delete_queue(self, name: str) -> str | None:
+        state = self._management.queue(name) if self._management else None
+        if state is None:
+            is_gone = _look_at(self._admin, _untold(name)) is None
+            return None if is_gone else "the management API does not know it"
+        look = _look_at(self._admin, state)
+        if look is None:
+            return None
+        if not look.is_calm:
+            return f"it has {look.messages} messages and {look.consumers} consumers now"
+        is_classic = state.kind == _CLASSIC
+        self._admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
+        return None
+
+
+def _leads_to(state: QueueState, names: Collection[object]) -> bool:
+    """Return whether it is a retry queue of one of *names*; a long name is cut, this is not."""
+    target = state.arguments.get("x-dead-letter-routing-key")
+    return state.name.startswith(_RETRY) and target in names
+
+
+def _untold(name: str) -> QueueState:
+    """Return a queue that the management API does not know; it may be there all the same."""
+    return QueueState(name=name, kind="", is_told=False)
+
+
+def _looks(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueLook]:
+    return [look for state in states if (look := _look_at(admin, state)) is not None]
+
+
+def _look_at(admin: AdminSession, state: QueueState) -> QueueLook | None:
+    """Return the queue with what AMQP knows better; None when it is gone meanwhile."""
+    try:
+        facts = admin.queue(state.name)
+    except EntityLocked:  # exclusive to its one consumer
+        return _look_of(state, ready=state.ready, consumers=max(state.consumers, 1))
+    if facts is None:
+        return None
+    return _look_of(state, ready=facts.ready, consumers=facts.consumers)
+
+
+def _look_of(state: QueueState, *, ready: int, consumers: int) -> QueueLook:
+    return QueueLook(
+        name=state.name,
+        is_told=state.is_told,
+        ready=ready,
+        unacked=state.unacked,
+        held_back=state.held_back,
+        consumers=consumers,
+    )
+
+
+def _bindings(api: ManagementApi, entities: Iterable[Entity]) -> list[Binding]:
+    found: list[Binding] = []
+    for entity in entities:
+        for binding in api.bindings_at(entity):
+            if binding not in found:
+                found.append(binding)
+    return found
+
+
+def _arguments(binding: Binding) -> dict[str, Any]:
+    return dict(binding.arguments)

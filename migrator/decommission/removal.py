@@ -1,0 +1,281 @@
+"""Deleting a generation of the native delays, when nothing is in it any more.
+
+Rules of this file:
+
+* from the highest level to the lowest, the exchange before its queue: whoever publishes then is
+  told so by the broker, and nothing comes down from above;
+* a classic queue is deleted at once, if empty and unused; a quorum queue knows no such condition,
+  and what it holds expired is told by the management API alone, late. So all ways in are shut
+  first, the counts are waited for, everything is looked at again, and only then the queues go;
+* what somebody else bound to a level is never deleted: nobody here could make it again;
+* whatever ends it before all is gone, an error and Ctrl-C too, everything is declared again, which
+  brings back each exchange, queue and binding as it was; killed in between, deleting again goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
+from migrator.decommission.rules import Binding, Entity, exchange_entity, queue_entity
+from migrator.delays.due import BITS
+from migrator.delays.level_depths import level_queues
+from migrator.delays.levels import Kind, QueueState
+from migrator.delays.routing import (
+    DelaysVersion,
+    Infrastructure,
+    QueueSpec,
+    delivery_exchange,
+    infrastructure,
+    level_name,
+)
+from migrator.errors import PreflightRefused, TargetError
+from migrator.ledger.work import FaultPoint
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
+_TOP_DOWN = range(BITS - 1, -1, -1)
+
+
+class DelaysRemoval:
+    """Looks at one generation, and deletes it."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        management: ManagementApi,
+        version: DelaysVersion,
+        *,
+        settle: Callable[[], None],
+        fault: FaultPoint,
+    ) -> None:
+        """Work on the broker of *settings*; *settle* waits until its counts are true."""
+        self._settings = settings
+        self._management = management
+        self._version = version
+        self._delays = infrastructure(version)
+        self._settle = settle
+        self._fault = fault
+
+    def look(self) -> DelaysFound:
+        """Return what is there and who uses it; changes nothing.
+
+        Raises:
+            TargetError: The broker or its management API cannot be asked.
+        """
+        with admin_session(self._settings, purpose="look at delays") as admin:
+            exchanges = [name for name in self._delays.exchanges if admin.has_exchange(name)]
+            counted = {queue.name: admin.queue(queue.name) for queue in self._delays.queues}
+        facts = {name: found for name, found in counted.items() if found is not None}
+        told = {queue.name: queue for queue in level_queues(self._management, self._version)}
+        waiting = {name: found.ready for name, found in facts.items()}
+        for name, queue in told.items():
+            waiting[name] = max(_count(queue), waiting.get(name, 0))
+        bindings = self._bindings([*map(exchange_entity, exchanges), *map(queue_entity, facts)])
+        feeders = self._feeders()
+        return DelaysFound(
+            version=self._version,
+            exchanges=exchanges,
+            queues=list(facts),
+            waiting={name: count for name, count in waiting.items() if count},
+            consumed=[name for name, found in facts.items() if found.consumers],
+            untold=[name for name in facts if name not in told or not told[name].is_told],
+            feeders=[name for name in feeders if any(each.source == name for each in bindings)],
+            staged=self._staged(),
+            bound=[each for each in bindings if each.source not in feeders],
+        )
+
+    def delete(self, *, even_if_bound: bool) -> None:
+        """Delete what ``look`` found and nothing spoke against.
+
+        Raises:
+            PreflightRefused: Something speaks against it now, and all is as it was.
+            TargetError: The broker did not do it; it says what is true now.
+        """
+        with self._restoring(self._delivered()):
+            if self._version is DelaysVersion.V1:
+                self._delete_classic()
+            else:
+                self._delete_quorum(even_if_bound=even_if_bound)
+            self._delete_delivery(even_if_bound=even_if_bound)
+
+    def _delete_classic(self) -> None:
+        with self._session() as admin:
+            for level in _TOP_DOWN:
+                self._shut(admin, level)
+                self._drop(admin, level)
+
+    def _delete_quorum(self, *, even_if_bound: bool) -> None:
+        with self._session() as admin:
+            for level in _TOP_DOWN:
+                self._shut(admin, level)
+        self._settle()
+        if against := list(self.look().obstacles(even_if_bound=even_if_bound)):
+            raise _Spoilt("; ".join(against))
+        with self._session() as admin:
+            for level in _TOP_DOWN:
+                self._drop(admin, level)
+
+    def _shut(self, admin: AdminSession, level: int) -> None:
+        """Take away the way into a level, then look that nothing is in it."""
+        name = level_name(self._version, level)
+        self._demand_ours(exchange_entity(name))
+        admin.delete_exchange(name, if_unused=False)
+        self._fault("removal.shut")
+        _demand_calm(admin, name)
+
+    def _drop(self, admin: AdminSession, level: int) -> None:
+        name = level_name(self._version, level)
+        self._demand_ours(queue_entity(name))
+        _demand_calm(admin, name)
+        self._fault("removal.looked")
+        is_classic = self._version is DelaysVersion.V1
+        with _spoilt_by_no(f"{name} was not deleted"):
+            admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
+        self._fault("removal.dropped")
+
+    def _delete_delivery(self, *, even_if_bound: bool) -> None:
+        name = delivery_exchange(self._version)
+        with self._session() as admin, _spoilt_by_no(f"something was bound to {name} meanwhile"):
+            admin.delete_exchange(name, if_unused=not even_if_bound)
+        self._fault("removal.ended")
+
+    def _demand_ours(self, entity: Entity) -> None:
+        if found := self._bindings([entity]):
+            raise _Spoilt(f"bound meanwhile by somebody else: {described(found)}")
+
+    # ── when it cannot be ended ─────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _restoring(self, delivered: Sequence[Binding]) -> Iterator[None]:
+        """Make everything again, *delivered* too, unless all of it could be deleted."""
+        try:
+            yield
+        except BaseException as exc:  # also Ctrl-C: half of the delays is worse than none
+            self._fault("removal.restoring")
+            if failed := self._declare_again(delivered):
+                raise TargetError(
+                    f"{str(exc) or type(exc).__name__}; and not everything could be declared "
+                    f"again ({failed[0]}); `migrator delays create` does it"
+                ) from exc
+            restored = "everything was declared again and is as it was"
+            if isinstance(exc, _Spoilt):
+                raise PreflightRefused(f"{exc}; {restored}. End that, then try again") from exc
+            if isinstance(exc, TargetError):
+                raise TargetError(f"{exc}; {restored}") from exc
+            raise
+
+    def _declare_again(self, delivered: Sequence[Binding]) -> Sequence[TargetError]:
+        """Make whatever of it can be made; return why the rest cannot."""
+        failed: list[TargetError] = []
+        try:
+            with self._session() as admin:
+                for step in _making(admin, self._delays, delivered):
+                    with _noted(failed):
+                        step()
+        except TargetError as exc:
+            failed.append(exc)
+        return failed
+
+    @contextmanager
+    def _session(self) -> Iterator[AdminSession]:
+        with admin_session(self._settings, purpose="delete delays") as admin:
+            yield admin
+
+    # ── who is bound, and what is ours ──────────────────────────────────────────────────────
+
+    def _bindings(self, entities: Sequence[Entity]) -> list[Binding]:
+        """Return what has one of *entities* at either end and is no part of the delays."""
+        found = [each for entity in entities for each in self._management.bindings_at(entity)]
+        return others_bindings(self._delays, dict.fromkeys(found))
+
+    def _delivered(self) -> Sequence[Binding]:
+        """Return what leads from the delivery exchange to endpoints."""
+        name = delivery_exchange(self._version)
+        return [each for each in self._bindings([exchange_entity(name)]) if each.source == name]
+
+    def _feeders(self) -> Sequence[str]:
+        """Return our exchanges that lead into the levels, if they are there."""
+        entries = (entry_exchange(self._version, level) for level in range(BITS))
+        return (*entries, router_exchange(self._version))
+
+    def _staged(self) -> dict[str, int]:
+        """Return how many messages our staging queues of this generation hold; empty ones not."""
+        is_v1 = self._version is DelaysVersion.V1
+        found = {}
+        for queue in self._management.queues(rf"^{PREFIX}staging\.".replace(".", r"\.", 1)):
+            count = _count(queue)
+            if count and queue.name.endswith(f".{DelaysVersion.V1}") is is_v1:
+                found[queue.name] = count
+        return found
+
+
+def _making(
+    admin: AdminSession, delays: Infrastructure, delivered: Sequence[Binding]
+) -> Iterator[Callable[[], object]]:
+    """Yield what makes everything again, each to be called before the next."""
+    for name in delays.exchanges:
+        yield partial(_make_exchange, admin, name)
+    for queue in delays.queues:
+        yield partial(_make_queue, admin, queue)
+    for own in delays.bindings:
+        bind = admin.bind_queue if own.target_is_queue else admin.bind_exchange
+        yield partial(bind, own.source, own.target, own.key)
+    for each in delivered:
+        bind = admin.bind_queue if each.target.kind is Kind.QUEUE else admin.bind_exchange
+        arguments: Any = each.arguments
+        yield partial(bind, each.source, each.target.name, each.key, arguments)
+
+
+def _make_exchange(admin: AdminSession, name: str) -> None:
+    if not admin.has_exchange(name):  # where one is, it is no matter that we may not declare it
+        admin.declare_exchange(name, "topic")
+
+
+def _make_queue(admin: AdminSession, queue: QueueSpec) -> None:
+    if admin.queue(queue.name) is None:
+        admin.declare_queue(queue.name, queue.arguments)
+
+
+@contextmanager
+def _noted(failed: list[TargetError]) -> Iterator[None]:
+    """Go on when it fails, and remember why it did."""
+    try:
+        yield
+    except TargetError as exc:
+        failed.append(exc)
+
+
+def _demand_calm(admin: AdminSession, name: str) -> None:
+    found = admin.queue(name)
+    if found is not None and found.ready:
+        raise _Spoilt(f"{found.ready} messages came into {name} meanwhile")
+    if found is not None and found.consumers:
+        raise _Spoilt(f"somebody consumes {name} meanwhile")
+
+
+@contextmanager
+def _spoilt_by_no(what: str) -> Iterator[None]:
+    """Take it for a reason against that the broker's condition was not met."""
+    try:
+        yield
+    except TargetError as exc:
+        if type(exc) is not TargetError:  # a refusal of any other kind is no answer to us
+            raise
+        raise _Spoilt(f"{what} ({exc})") from exc
+
+
+def _count(queue: QueueState) -> int:
+    """Return all messages of a queue, whether or not the broker counts held ones in its total."""
+    return max(queue.total, queue.ready + queue.unacked + queue.held_back)
+
+
+class _Spoilt(Exception):
+    """Something came that speaks against it."""

@@ -1,0 +1,121 @@
+"""The delay levels as a ladder: what waits on each step, as far as anybody can tell.
+
+``None`` is never a synonym of zero: it says that nobody could look.
+Source: reference ``native-delays.md`` sections 2, 3 and 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from migrator.delays.due import BITS
+from migrator.delays.routing import DelaysVersion, level_name
+
+FREEZING: Final = 32
+"""Messages: the prefetch of the broker's own dead-letter worker; that many stop a level."""
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One level queue."""
+
+    level: int
+    exists: bool = True
+    ready: int | None = None
+    """Messages whose time in this level is not over."""
+    unacknowledged: int | None = None
+    """Messages that somebody consumes; nobody should."""
+    held: int | None = None
+    """Expired messages that wait for a place to be dead-lettered to (``messages_dlx``)."""
+    consumers: int | None = None
+
+    @property
+    def wait_s(self) -> int:
+        """Seconds that each message waits in this level."""
+        return int(2**self.level)
+
+    @property
+    def longest_delay_s(self) -> int:
+        """The longest delay, in seconds, whose message enters at this level."""
+        return int(2 ** (self.level + 1)) - 1
+
+    @property
+    def known(self) -> int:
+        """Messages that are known to be in this level."""
+        return sum(count or 0 for count in (self.ready, self.unacknowledged, self.held))
+
+    @property
+    def may_freeze(self) -> bool:
+        """Whether enough is held to stop the level for every endpoint, if it stays held."""
+        return (self.held or 0) >= FREEZING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over all levels; None: not known for each of them."""
+
+    ready: int | None
+    unacknowledged: int | None
+    held: int | None
+    consumers: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """All levels of one generation, highest first."""
+
+    version: DelaysVersion
+    steps: tuple[Step, ...]
+    gap: str = ""
+    """Why something is not known; empty when everything is."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of level queues that do not exist."""
+        return tuple(level_name(self.version, s.level) for s in self.steps if not s.exists)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no level queue at all."""
+        return not any(step.exists for step in self.steps)
+
+    @property
+    def totals(self) -> Totals:
+        """Return what is on all steps together."""
+        there = [step for step in self.steps if step.exists]
+        return Totals(
+            ready=_sum(step.ready for step in there),
+            unacknowledged=_sum(step.unacknowledged for step in there),
+            held=_sum(step.held for step in there),
+            consumers=_sum(step.consumers for step in there),
+        )
+
+
+def build_ladder(version: DelaysVersion, steps: Iterable[Step], *, gap: str = "") -> Ladder:
+    """Return a ladder of *steps* in any order; levels that are not among them do not exist."""
+    by_level = {step.level: step for step in steps}
+    levels = range(BITS - 1, -1, -1)
+    whole = tuple(by_level.get(level, Step(level=level, exists=False)) for level in levels)
+    return Ladder(version=version, steps=whole, gap=gap)
+
+
+def span_text(seconds: int) -> str:
+    """Return a span as its two largest units: ``8s``, ``17m 4s``, ``1553d 10h``."""
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return " ".join(part for part in parts[:2] if part) or "0s"
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

@@ -1,0 +1,194 @@
+"""The broker: one lane's link, its staging queue, and the destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from migrator.delays.routing import Address
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.timeouts import NativeMessage, QueueName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One message with the delay it gets in this pass."""
+
+    message: NativeMessage
+    delay_s: int
+    """0: already due; routed through to the destination at once."""
+    address: Address
+    """The native exchange, level and key; the link may know a faster way to the same level."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """What the broker answered so far, by row index; filled while ``publish`` goes on."""
+
+    confirmed: set[int] = field(default_factory=set)
+    returned: set[int] = field(default_factory=set)
+    """Unroutable (mandatory) and therefore nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the staging consumer holds unacknowledged of one pass."""
+
+    rows: Set[int]
+    """Row indexes; may be a live view, so that asking often costs nothing."""
+    has_receipt: bool
+
+
+class Link(Protocol):
+    """One lane's two connections to the broker; used by one thread only."""
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        ...
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait (memory or disk alarm), or None."""
+        ...
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+        """Publish mandatory into the native delays; return once each message was answered.
+
+        *messages* is read lazily, as the window of unconfirmed messages allows, so that delays
+        are computed just before publishing. Rows nacked by the broker are in neither set.
+
+        Raises:
+            TargetUnavailable: The connection went away, or the broker blocked us past the
+                deadline. ``settled`` says what was answered before; the rest is unknown.
+        """
+        ...
+
+    def staging(self) -> Staging:
+        """Return this lane's staging queue, declared, bound and consumed from now on.
+
+        Raises:
+            TargetError: It cannot be had; says why (version, rights, policy, other owner).
+        """
+        ...
+
+    def idle(self, wait_s: float) -> None:
+        """Serve the connections for up to *wait_s* seconds (heartbeats, alarms, deliveries).
+
+        Raises:
+            TargetUnavailable: A connection went away.
+        """
+        ...
+
+    def serve(self) -> None:
+        """Do what is due on the connections (heartbeats), without waiting.
+
+        No sign of life: whoever waits for something else than the broker may wait for ever.
+
+        Raises:
+            TargetUnavailable: A connection went away.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close both connections; never raises. Unacknowledged messages go back to the queue."""
+        ...
+
+
+class Staging(Protocol):
+    """A lane's staging and receipts queues. Rules: design section 5.2.
+
+    Nothing is ever acknowledged here by itself; all deliveries stay held until ``discard``,
+    ``commit`` or ``settle_receipt``.
+    """
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+        """Put all messages and then the receipt into the staging queue, all confirmed.
+
+        Raises:
+            TargetUnavailable: Connection lost, blocked past the deadline, or a message was
+                nacked or returned. What arrived stays in the queue; abandon the pass.
+        """
+        ...
+
+    def held(self) -> Mapping[Pass, Held]:
+        """Return what is held now, by pass.
+
+        Raises:
+            HandOverDoubtful: A message is not of this ledger, carries no mark, or is there twice
+                though the broker delivered none again.
+        """
+        ...
+
+    def receipts(self) -> Mapping[Pass, float]:
+        """Return the passes whose receipt arrived behind the router: they are committed.
+
+        With each come the seconds since its receipt was first read from the connection.
+        """
+        ...
+
+    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the connections until *is_enough* or the timeout; return what it last said.
+
+        Raises:
+            TargetUnavailable: A connection went away, or the broker delivered again, marked so,
+                what this link had published or held: it took back what was held, and whether a
+                nack reached it first is for the next link to find out. Nothing is held any more.
+        """
+        ...
+
+    def discard(self, batch_pass: Pass) -> None:
+        """Acknowledge away, one by one, everything held of an abandoned pass."""
+        ...
+
+    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
+        """Dead-letter the whole pass with one nack: all of it or none.
+
+        Sends exactly one ``basic.nack(multiple=true, requeue=false)`` and does not wait.
+
+        Raises:
+            HandOverDoubtful: What it would cover is not exactly *rows* and the receipt of
+                *batch_pass*. Nothing was sent.
+            TargetUnavailable: The connection was already gone. Nothing was sent.
+        """
+        ...
+
+    def bind_again(self) -> None:
+        """Declare and bind again all that leads from here to the levels and to the receipts.
+
+        Nothing changes where all is there; what somebody deleted or made anew meanwhile is bound
+        as before, and the broker sends on what it could not, within minutes.
+
+        Raises:
+            TargetError: Something is missing or refused; what is held stays as it is.
+        """
+        ...
+
+    def settle_receipt(self, batch_pass: Pass) -> None:
+        """Acknowledge a receipt, once the ledger knows what it says; unknown ones are ignored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreachable:
+    """Why messages for a destination may not enter the delays."""
+
+    reason: Reason
+    detail: str
+
+
+class Destinations(Protocol):
+    """Whether messages would find their way out of the delays again."""
+
+    def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
+        """Bind each destination to the delivery exchange; return those that cannot be.
+
+        Answers are remembered for a while. Binding is idempotent.
+
+        Raises:
+            TargetUnavailable: The broker cannot be asked now.
+            AccessRefused: We may not bind one of them, which says nothing about its rows.
+        """
+        ...

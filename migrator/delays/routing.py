@@ -1,0 +1,202 @@
+"""Levels, routing keys and entity names of the native delays, both generations.
+
+The broker holds a delay as 28 queues, one per bit of the delay in seconds. A message enters at
+the level of its highest set bit; when a level's time is over it is dead-lettered to the next
+lower exchange, whose bindings read one more bit of the routing key.
+Source: reference ``native-delays.md`` sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from migrator.delays.due import BITS, MAX_DELAY_S, DelayTooLong
+from migrator.nservicebus.timeouts import QueueName
+
+TOP_LEVEL: Final = BITS - 1
+KEY_PREFIX_CHARS: Final = 2 * BITS
+"""Every bit takes a digit and a dot; the destination's name follows."""
+MAX_QUEUE_NAME_BYTES: Final = 255 - KEY_PREFIX_CHARS
+"""A routing key is a short string of 255 bytes, so 199 are left for the destination."""
+
+
+class DelaysVersion(StrEnum):
+    """Generation of the delay infrastructure; the two live side by side."""
+
+    V1 = "v1"
+    V2 = "v2"
+
+
+class Topology(StrEnum):
+    """How endpoints are reached: by a fanout exchange of their name, or by the queue itself."""
+
+    AUTO = "auto"
+    CONVENTIONAL = "conventional"
+    DIRECT = "direct"
+
+
+_PREFIX: Final = {DelaysVersion.V1: "nsb.delay-", DelaysVersion.V2: "nsb.v2.delay-"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to publish a message so that it waits exactly *delay_s* seconds."""
+
+    level: int
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """One level queue: durable, shared, never deleted by itself."""
+
+    name: str
+    arguments: dict[str, str | int] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingSpec:
+    """A binding from an exchange to a queue, or to another exchange."""
+
+    source: str
+    target: str
+    key: str
+    target_is_queue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infrastructure:
+    """All entities of one generation, in the order in which they can be declared."""
+
+    exchanges: tuple[str, ...]
+    """Durable topic exchanges: the delivery exchange first, then levels 00 up to 27."""
+    queues: tuple[QueueSpec, ...]
+    """Level queues 00 up to 27."""
+    bindings: tuple[BindingSpec, ...]
+
+
+def delivery_exchange(version: DelaysVersion) -> str:
+    """Return the exchange that a message reaches once its whole delay is over."""
+    return f"{_PREFIX[version]}delivery"
+
+
+def level_name(version: DelaysVersion, level: int) -> str:
+    """Return the name shared by a level's exchange and its queue."""
+    return f"{_PREFIX[version]}level-{level:02d}"
+
+
+def routing_key(delay_s: int, destination: QueueName) -> str:
+    """Return the 28 bits of *delay_s*, highest first, each with a dot, then *destination*.
+
+    Raises:
+        DelayTooLong: The delay has more than 28 bits; higher ones would be lost in silence.
+    """
+    if not 0 <= delay_s <= MAX_DELAY_S:
+        raise DelayTooLong(f"a delay of {delay_s} s does not fit {BITS} bits")
+    return ".".join(f"{delay_s:0{BITS}b}") + "." + destination
+
+
+def parse_routing_key(key: str) -> tuple[int, QueueName]:
+    """Return the delay in seconds and the destination that *key* was built from.
+
+    Raises:
+        ValueError: Not 28 dotted bits followed by a name.
+    """
+    bits, destination = key[:KEY_PREFIX_CHARS], key[KEY_PREFIX_CHARS:]
+    digits = bits[0::2]
+    is_key = len(digits) == BITS and set(digits) <= {"0", "1"} and set(bits[1::2]) == {"."}
+    if not is_key or not destination:
+        raise ValueError(f"{key!r} is not a routing key of the native delays")
+    return int(digits, 2), QueueName(destination)
+
+
+def entry_level(delay_s: int) -> int:
+    """Return the level of the highest set bit; level 0 also for a delay of 0."""
+    return max(delay_s.bit_length() - 1, 0)
+
+
+def levels_passed(delay_s: int) -> Iterator[int]:
+    """Yield the levels in which a message waits, highest first; none for a delay of 0."""
+    return (level for level in range(TOP_LEVEL, -1, -1) if delay_s >> level & 1)
+
+
+def address(version: DelaysVersion, delay_s: int, destination: QueueName) -> Address:
+    """Return the native exchange and key for a message that shall wait *delay_s* seconds.
+
+    Raises:
+        DelayTooLong: More than 28 bits.
+    """
+    key = routing_key(delay_s, destination)
+    level = entry_level(delay_s)
+    return Address(level=level, exchange=level_name(version, level), routing_key=key)
+
+
+def delivery_binding_key(destination: QueueName) -> str:
+    """Return the key that binds *destination* to the delivery exchange."""
+    return f"#.{destination}"
+
+
+def suffix_collisions(names: frozenset[QueueName]) -> tuple[tuple[QueueName, QueueName], ...]:
+    """Return pairs (catcher, caught): messages for the second reach the first as well.
+
+    ``#.Sales`` matches every key that ends in ``.Sales``, also that of ``My.Sales``.
+    Sorted; empty when no bound name is a dotted suffix of another.
+    Source: reference ``native-delays.md`` section 5.1 (measured).
+    """
+    found = []
+    for caught in names:
+        rest = caught
+        while "." in rest:
+            rest = QueueName(rest.partition(".")[2])
+            if rest in names:
+                found.append((rest, caught))
+    return tuple(sorted(found))
+
+
+def infrastructure(version: DelaysVersion) -> Infrastructure:
+    """Return every exchange, queue and binding of a generation, as the vendor declares them."""
+    levels = range(BITS)
+    return Infrastructure(
+        exchanges=(delivery_exchange(version), *(level_name(version, n) for n in levels)),
+        queues=tuple(
+            QueueSpec(name=level_name(version, n), arguments=_queue_arguments(version, n))
+            for n in levels
+        ),
+        bindings=tuple(binding for n in levels for binding in _level_bindings(version, n)),
+    )
+
+
+def _queue_arguments(version: DelaysVersion, level: int) -> dict[str, str | int]:
+    arguments: dict[str, str | int] = {
+        "x-message-ttl": 2**level * 1000,  # ms
+        "x-dead-letter-exchange": _next_exchange(version, level),
+    }
+    if version is DelaysVersion.V1:
+        return arguments | {"x-queue-mode": "lazy"}
+    return arguments | {
+        "x-queue-type": "quorum",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+
+
+def _level_bindings(version: DelaysVersion, level: int) -> tuple[BindingSpec, BindingSpec]:
+    name = level_name(version, level)
+    skipped = "*." * (TOP_LEVEL - level)
+    return (
+        BindingSpec(source=name, target=name, key=f"{skipped}1.#", target_is_queue=True),
+        BindingSpec(
+            source=name,
+            target=_next_exchange(version, level),
+            key=f"{skipped}0.#",
+            target_is_queue=False,
+        ),
+    )
+
+
+def _next_exchange(version: DelaysVersion, level: int) -> str:
+    return level_name(version, level - 1) if level else delivery_exchange(version)

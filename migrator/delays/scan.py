@@ -1,0 +1,296 @@
+"""Going through the queue of a delay level without disturbing it.
+
+Rules of this file:
+
+* one channel per scan; what is not acknowledged goes back when it is closed, with its original
+  expiry (measured on classic and quorum queues);
+* prefetch is bounded: it has 16 bits, and 0 means 2000 on a quorum queue (measured). When what
+  stays held fills it, another consumer is added on the same channel;
+* nothing left for us is not nothing left: whoever else consumes the queue may hold messages. When
+  it has nothing ready, and no consumer but ours, all of it is with us;
+* an answer that does not know our own consumers is none: a quorum queue that is too busy to answer
+  within a quarter of a second is told to have no message and no consumer (so its source says, and
+  so it was seen under load);
+* an empty queue is asked for, never concluded from silence alone, and asked for twice: what was
+  in it has reached us before the second answer;
+* coming back counts on a quorum queue: near the delivery limit nothing is held any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from migrator.delays.due import BITS
+from migrator.delays.level_ports import LevelMessage, ScanEnd, ScanLimits
+from migrator.delays.levels import lowest_limit
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
+from migrator.rabbitmq.admin import QueueFacts, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.properties import Properties
+from migrator.rabbitmq.wire import Wire
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
+MAX_PREFETCH: Final = 65_535
+DELIVERY_COUNT: Final = "x-delivery-count"
+LIMIT_MARGIN: Final = 3
+"""Comings back that are left to others: a crash of ours must not use up the last one."""
+_LIMITED_SINCE: Final = (4,)
+_DEFAULT_LIMIT: Final = 20
+_QUIET_WHEN_EMPTY_S: Final = 0.02
+"""A queue that was empty before we came is not waited for; it is asked once more all the same."""
+_ASK_AGAIN_S: Final = 1.0
+_LEAVING_S: Final = 1.0
+"""For so long, a consumer may be one whose channel was closed a moment ago: ours of before."""
+_ACK: Final = struct.Struct(">BHIHHQBB")
+"""Frame type, channel, size; class, method, tag, multiple; end of the frame."""
+_ACK_SIZE: Final = 13
+_BASIC, _BASIC_ACK, _FRAME_END = 60, 80, 0xCE
+
+Now = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """Return this machine's time."""
+    return datetime.now(UTC)
+
+
+def delivery_limit(
+    settings: ConnectionSettings, management: ManagementApi | None, version: DelaysVersion
+) -> int | None:
+    """Return how often a message may come back into a level queue; None: as often as it likes.
+
+    Only quorum queues count. Without the management API a limit set by a policy is not seen, and
+    the broker's own is assumed: 20 from RabbitMQ 4 on, none before.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    if version is DelaysVersion.V1:
+        return None
+    with admin_session(settings, purpose="look") as admin:
+        said = admin.server_properties.get("version", b"")
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    major = text.partition(".")[0]
+    is_limited = major.isdigit() and (int(major),) >= _LIMITED_SINCE
+    default = _DEFAULT_LIMIT if is_limited else None
+    prefix = level_name(version, 0).removesuffix("00").replace(".", r"\.")
+    queues = [] if management is None else list(management.queues(f"^{prefix}"))
+    return lowest_limit(queues, default=default)
+
+
+class RabbitLevels:
+    """Implements ``ports.Levels`` over one wire, which others may use as well."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        version: DelaysVersion,
+        *,
+        limit: int | None = None,
+        now: Now = utc_now,
+    ) -> None:
+        """Use *wire*, which reads properties; *limit* is how often messages may come back."""
+        self._wire = wire
+        self._version = version
+        self._limit = limit
+        self._now = now
+
+    def scan(self, level: int, limits: ScanLimits) -> RabbitLevelScan:
+        """Begin to consume the queue of *level*; see ``ports.Levels``."""
+        name = level_name(self._version, level)
+        return RabbitLevelScan(self._wire, name, limits, limit=self._limit, now=self._now)
+
+    def queue(self, name: str, limits: ScanLimits) -> RabbitLevelScan:
+        """Begin to consume another queue in the same manner; it must exist."""
+        return RabbitLevelScan(self._wire, name, limits, limit=None, now=self._now)
+
+    def ready(self) -> Mapping[int, int]:
+        """Return how many messages wait in each level queue; see ``ports.Levels``."""
+        channel = self._wire.channel()
+        found = {}
+        for level in range(BITS):
+            name = level_name(self._version, level)
+            found[level] = _facts(self._wire, channel, name).ready
+        self._wire.close_channel(channel)
+        return found
+
+
+def _facts(wire: Wire, channel: Any, queue: str) -> QueueFacts:
+    asked = wire.ask(
+        f"looking at {queue}",
+        lambda done: channel.queue_declare(queue, passive=True, callback=done),
+    )
+    return QueueFacts(
+        name=queue, ready=int(asked.message_count), consumers=int(asked.consumer_count)
+    )
+
+
+class RabbitLevelScan:
+    """Implements ``ports.LevelScan``; made by ``RabbitLevels.scan``."""
+
+    def __init__(
+        self, wire: Wire, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
+    ) -> None:
+        """Consume *queue* from now on."""
+        if not 0 < limits.prefetch <= MAX_PREFETCH:
+            raise ValueError(f"a prefetch of {limits.prefetch} does not fit 16 bits")
+        self._wire = wire
+        self._queue = queue
+        self._limits = limits
+        self._limit = limit
+        self._now = now
+        self._arrived: deque[LevelMessage] = deque()
+        self._unsettled = 0
+        self._capacity = 0
+        self._prefetch = limits.prefetch
+        self._last_s = time.monotonic()
+        self._until_s = self._last_s + limits.hold_s
+        self._asked_s = self._last_s
+        self._is_emptied = False
+        self._consumers = 0
+        """Of our own."""
+        self._is_shared = False
+        self._began_s = self._last_s
+        self._tired: int | None = None
+        self._is_closed = False
+        self.end: ScanEnd | None = None
+        self._channel = wire.channel()
+        self._channel.add_on_cancel_callback(self._on_cancel)
+        is_filled = _facts(wire, self._channel, queue).ready > 0
+        self._quiet_s = limits.quiet_s if is_filled else _QUIET_WHEN_EMPTY_S
+        self._add_consumer()
+
+    def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
+        """Return the next messages; see ``ports.LevelScan``."""
+        self._wire.pump.check()
+        self._wire.pump.step(0)  # heartbeats are served even if much has arrived already
+        if self._unsettled == len(self._arrived):
+            self._until_s = time.monotonic() + self._limits.hold_s  # nothing is held
+        if time.monotonic() - self._asked_s >= _ASK_AGAIN_S:
+            self._ask()
+        while not self._arrived and not self._is_over():
+            self._wait()
+        if self._tired is not None:
+            self._refuse(self._tired)
+        if self._is_over():
+            return ()  # what has arrived meanwhile goes back
+        return [self._arrived.popleft() for _ in range(min(at_most, len(self._arrived)))]
+
+    def _is_over(self) -> bool:
+        if self.end is None and self._is_emptied and not self._arrived:
+            self.end = ScanEnd.SHARED if self._is_shared else ScanEnd.EMPTY
+        if self.end is None and time.monotonic() >= self._until_s:
+            self.end = ScanEnd.HELD_LONG_ENOUGH
+        return self.end is not None
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Settle messages; see ``ports.LevelScan``."""
+        frames = [_ack(self._channel.channel_number, tag) for tag in tags]
+        if frames:
+            self._unsettled -= len(frames)
+            self._wire.send([b"".join(frames)])
+
+    def close(self) -> None:
+        """Give back what is held; see ``ports.LevelScan``."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.end = self.end or ScanEnd.HELD_LONG_ENOUGH
+        with contextlib.suppress(TargetError):  # a connection that is gone has given all back
+            self._wire.close_channel(self._channel)
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────
+
+    def _wait(self) -> None:
+        """Wait for a message; ask why none comes when it has been silent for long enough."""
+        is_there = self._wire.pump.run(lambda: bool(self._arrived), self._quiet_s)
+        is_due = time.monotonic() - max(self._last_s, self._asked_s) >= self._quiet_s
+        if not is_there and is_due:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Find out whether the queue is empty, or we hold as much as we may.
+
+        That nothing is ready does not mean that everything is here: what the queue has sent us
+        may lie with the broker's channel, or in a socket we were slow to read. A channel deals
+        with one thing after the other, so the answer to a second question comes behind it.
+        """
+        found = _facts(self._wire, self._channel, self._queue)
+        self._is_shared = found.consumers > self._consumers
+        is_leaving = self._is_shared and time.monotonic() - self._began_s < _LEAVING_S
+        is_told = found.consumers >= self._consumers
+        if found.ready and self._unsettled >= self._capacity:
+            self._add_consumer()
+        elif not found.ready and is_told and not is_leaving:
+            _facts(self._wire, self._channel, self._queue)
+            self._is_emptied = True
+        self._asked_s = time.monotonic()
+
+    def _add_consumer(self) -> None:
+        """Consume once more, with twice the room of the consumer before."""
+        channel, prefetch = self._channel, self._prefetch
+        self._consumers += 1
+        self._capacity += prefetch
+        self._prefetch = min(2 * prefetch, MAX_PREFETCH)
+        self._wire.ask(
+            f"limiting what {self._queue} delivers",
+            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
+        )
+        self._wire.ask(
+            f"beginning to consume {self._queue}",
+            lambda done: channel.basic_consume(self._queue, self._on_message, callback=done),
+        )
+
+    def _refuse(self, count: int) -> None:
+        self.close()
+        raise DeliveryLimitNear(
+            f"{self._queue}: a message has come back {count} times, and after {self._limit} the "
+            "broker dead-letters it before its time; nothing is held any more. Raise the "
+            "delivery limit of the delay queues by a policy, then go on"
+        )
+
+    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, _channel: Any, method: Any, properties: Properties, body: bytes) -> None:
+        self._unsettled += 1
+        self._quiet_s = self._limits.quiet_s
+        self._last_s = time.monotonic()
+        key, problem = method.routing_key, properties.problem
+        if isinstance(key, bytes):  # pika leaves what is not UTF-8
+            key, problem = key.decode(errors="backslashreplace"), "the routing key is not UTF-8"
+        self._arrived.append(
+            LevelMessage(
+                tag=method.delivery_tag,
+                routing_key=key,
+                seen_at=self._now(),
+                headers=properties.headers,
+                message_id=properties.message_id,
+                app_id=properties.app_id,
+                raw_properties=properties.raw,
+                body=body,
+                problem=problem,
+            )
+        )
+        count = properties.headers.get(DELIVERY_COUNT)
+        if (
+            self._limit is not None
+            and isinstance(count, int)
+            and count > self._limit - LIMIT_MARGIN
+        ):
+            self._tired = count
+
+    def _on_cancel(self, _frame: Any) -> None:
+        self._wire.pump.fail(TargetUnavailable(f"the broker ended our consumer on {self._queue}"))
+
+
+def _ack(channel: int, tag: int) -> bytes:
+    return _ACK.pack(1, channel, _ACK_SIZE, _BASIC, _BASIC_ACK, tag, 0, _FRAME_END)

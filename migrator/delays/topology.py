@@ -1,0 +1,132 @@
+"""The native delay infrastructure: declare it, or look at it without touching anything.
+
+Declared exactly as the vendor's installers do (reference ``native-delays.md`` section 2), so that
+whoever comes second finds it equivalent. Looking goes passively first; only what exists is then
+declared again, which changes nothing and makes the broker compare type and arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import cycle
+
+from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Kind, Presence
+from migrator.delays.routing import (
+    BindingSpec,
+    DelaysVersion,
+    Infrastructure,
+    QueueSpec,
+    infrastructure,
+)
+from migrator.errors import AccessRefused, EntityMismatch
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+
+FindBindings = Callable[[str], Iterable[BindingSpec]]
+"""Returns the bindings that start at an exchange; only the management API knows them."""
+
+
+def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
+    """Declare every exchange, queue and binding; nothing changes where all is there.
+
+    Levels are declared over the nodes in turn: a quorum queue is led by the node it was declared
+    over. An argument or a policy is not needed for that, and the argument would have every endpoint
+    refused that declares them without it.
+
+    Raises:
+        EntityMismatch: One exists with other arguments; what came before it is declared.
+        AccessRefused: A permission is missing; says for what.
+        TargetUnavailable: The broker cannot be reached.
+    """
+    with ExitStack() as stack:
+        first, *others = (
+            stack.enter_context(
+                admin_session(settings.beginning_with(number), purpose="create delays")
+            )
+            for number in range(len(settings.nodes))
+        )
+        declare_delays(first, infrastructure(version), others=others)
+
+
+def declare_delays(
+    admin: AdminSession, delays: Infrastructure, *, others: Sequence[AdminSession] = ()
+) -> None:
+    """Declare *delays* over an open session; the queues over *others* as well, in turn."""
+    for name in delays.exchanges:
+        admin.declare_exchange(name, "topic")
+    for session, queue in zip(cycle((admin, *others)), delays.queues, strict=False):
+        session.declare_queue(queue.name, queue.arguments)
+    for binding in delays.bindings:
+        bind = admin.bind_queue if binding.target_is_queue else admin.bind_exchange
+        bind(binding.source, binding.target, binding.key)
+
+
+def inspect_delays(
+    settings: ConnectionSettings,
+    version: DelaysVersion,
+    *,
+    find_bindings: FindBindings | None = None,
+) -> DelaysInspection:
+    """Return what exists of a generation and whether it is as it should be; creates nothing.
+
+    Args:
+        settings: Where to look.
+        version: Which generation.
+        find_bindings: None when there is no management API: then bindings are not checked.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    delays = infrastructure(version)
+    with admin_session(settings, purpose="inspect delays") as admin:
+        exchanges = [_inspect_exchange(admin, name) for name in delays.exchanges]
+        queues = [_inspect_queue(admin, queue) for queue in delays.queues]
+    existing = {entity.name for entity in exchanges if entity.presence is not Presence.ABSENT}
+    return DelaysInspection(
+        version=version,
+        entities=(*exchanges, *queues),
+        bindings=_inspect_bindings(delays, existing, find_bindings),
+    )
+
+
+def _inspect_exchange(admin: AdminSession, name: str) -> EntityFinding:
+    if not admin.has_exchange(name):
+        return EntityFinding(kind=Kind.EXCHANGE, name=name, presence=Presence.ABSENT)
+    presence, detail = _compare(lambda: admin.declare_exchange(name, "topic"))
+    return EntityFinding(kind=Kind.EXCHANGE, name=name, presence=presence, detail=detail)
+
+
+def _inspect_queue(admin: AdminSession, queue: QueueSpec) -> EntityFinding:
+    facts = admin.queue(queue.name)
+    if facts is None:
+        return EntityFinding(kind=Kind.QUEUE, name=queue.name, presence=Presence.ABSENT)
+    presence, detail = _compare(lambda: admin.declare_queue(queue.name, queue.arguments))
+    return EntityFinding(
+        kind=Kind.QUEUE, name=queue.name, presence=presence, detail=detail, ready=facts.ready
+    )
+
+
+def _compare(declare: Callable[[], object]) -> tuple[Presence, str]:
+    """Declare what exists once more: the broker compares, and changes nothing."""
+    try:
+        declare()
+    except EntityMismatch as exc:
+        return Presence.WRONG, str(exc)
+    except AccessRefused as exc:
+        return Presence.UNKNOWN, str(exc)
+    return Presence.PRESENT, ""
+
+
+def _inspect_bindings(
+    delays: Infrastructure, existing: set[str], find_bindings: FindBindings | None
+) -> BindingFindings:
+    if find_bindings is None:
+        return BindingFindings(not_checked="bindings are only told by the management API")
+    sources = {binding.source for binding in delays.bindings} & existing
+    found = {_identity(b) for source in sorted(sources) for b in find_bindings(source)}
+    return BindingFindings(missing=tuple(b for b in delays.bindings if _identity(b) not in found))
+
+
+def _identity(binding: BindingSpec) -> tuple[str, str, str, bool]:
+    return binding.source, binding.target, binding.key, binding.target_is_queue

@@ -1,0 +1,293 @@
+"""What the ledger keeps for dispatchers: their lanes, what they hold, and how they forget.
+
+Rules of this file: a source has one lane for ever, and a lane one source; only the lane's owner
+forgets, and what is forgotten is still counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    and_,
+    delete,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.database.portable import MOST_IN_LIST, among, for_update
+from migrator.database.types import database_now
+from migrator.dispatcher.ports import HeldDestination
+from migrator.errors import LedgerError
+from migrator.ledger.leases import hold_lease
+from migrator.ledger.purging import count_purged
+from migrator.ledger.states import BatchState
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, Lane
+
+_FOLD_BATCHES: Final = 200
+"""Batches looked at per call of ``fold``."""
+_FOLD_ROWS: Final = 20_000
+"""Rows forgotten per call of ``fold``; a single batch may have more."""
+_TRIES: Final = 50
+"""Each vain one means that another process got a lane, or recorded the same, meanwhile."""
+
+_POSTGRESQL_SETTINGS: Final = text(
+    # a batch's rows are in an index; without statistics the planner may read the whole ledger,
+    # or the whole of another index, for each batch instead
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
+
+
+class SqlDispatching:
+    """Implements ``ports.Dispatching``."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the ledger in *tables*."""
+        self._engine = engine
+        self._tables = tables
+
+    # ── lanes ───────────────────────────────────────────────────────────────────────────────
+
+    def lane(self, endpoint: StoreEndpoint) -> Lane:
+        """Return the lane of the endpoint's dispatcher; see ``ports.Dispatching``."""
+        doing = f"finding the lane of the dispatcher of {endpoint.name}"
+        for _ in range(_TRIES):
+            with translating(LedgerError, doing=doing):
+                found = self._lane_of(endpoint) or self._new_lane(endpoint)
+            if found is not None:
+                return found
+        raise LedgerError(f"{doing} failed: others keep taking lanes; try again")
+
+    def _lane_of(self, endpoint: StoreEndpoint) -> Lane | None:
+        table = self._tables.lease
+        query = select(table.c.name).where(table.c.serves == endpoint.source)
+        with reading(self._engine) as connection:
+            name = connection.scalar(query)
+        return None if name is None else self._tables.lane_of(name)
+
+    def _new_lane(self, endpoint: StoreEndpoint) -> Lane | None:
+        """Write the lane's row; None when somebody else was first, here or with this number."""
+        table = self._tables.lease
+        try:
+            with writing(self._engine) as connection:
+                used = {
+                    self._tables.lane_of(name) for name in connection.scalars(select(table.c.name))
+                }
+                lane = Lane(FIRST_DISPATCHER_LANE)
+                while lane in used:
+                    lane = Lane(lane + 1)
+                now = connection.execute(select(database_now())).scalar_one()
+                connection.execute(
+                    insert(table).values(
+                        name=self._tables.lease_name(lane),
+                        token=0,
+                        until=now,
+                        renewed_at=now,
+                        serves=endpoint.source,
+                    )
+                )
+        except IntegrityError:
+            return None
+        return lane
+
+    # ── destinations that wait ──────────────────────────────────────────────────────────────
+
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+        """Return the destinations whose rows wait, by name; see ``ports.Dispatching``."""
+        table = self._tables.held_destination
+        query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
+        doing = f"reading the held destinations of {endpoint.name}"
+
+        def work() -> list[HeldDestination]:
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                return [_held(row) for row in connection.execute(query)]
+
+        return retrying(work)
+
+    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
+        """Record that rows for a destination wait; see ``ports.Dispatching``."""
+        doing = f"holding a destination of {endpoint.name}"
+        for _ in range(_TRIES):
+            with translating(LedgerError, doing=doing):
+                try:
+                    with writing(self._engine) as connection:
+                        self._record(connection, endpoint, held)
+                except IntegrityError:  # somebody else wrote its first row just now
+                    continue
+            return
+        raise LedgerError(f"{doing} failed: others keep writing and removing it; try again")
+
+    def _record(
+        self, connection: Connection, endpoint: StoreEndpoint, held: HeldDestination
+    ) -> None:
+        table = self._tables.held_destination
+        key = {"source": endpoint.source, "destination": held.destination}
+        values = {
+            "endpoint": endpoint.name,
+            "reason": held.reason,
+            "detail": held.detail or "-",  # on Oracle, nothing would be NULL
+            "tries": held.tries,
+            "since": held.since,
+            "next_try_at": held.next_try_at,
+        }
+        is_it = [table.c[name] == value for name, value in key.items()]
+        if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
+            connection.execute(insert(table).values(key | values))
+
+    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
+        """Record that destinations are reached again; see ``ports.Dispatching``."""
+        table = self._tables.held_destination
+        statement = delete(table).where(
+            table.c.source == endpoint.source, among(table.c.destination, destinations)
+        )
+        doing = f"freeing destinations of {endpoint.name}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            connection.execute(statement)
+
+    # ── forgetting ──────────────────────────────────────────────────────────────────────────
+
+    def fold(self, lease: Lease, *, older_than: timedelta) -> int:
+        """Forget rows dispatched longer ago than *older_than*; see ``ports.Dispatching``.
+
+        Bounded: what is left over goes with the next call. Rows with a state of their own stay,
+        and so do their batches. Until a row is forgotten, a redelivered message that would make
+        it again is recognised; afterwards it becomes a new row and is sent once more.
+        """
+        with self._writing(f"folding batches of lane {lease.lane}") as connection:
+            hold_lease(connection, self._tables, lease)
+            if connection.dialect.name == "postgresql":
+                connection.execute(_POSTGRESQL_SETTINGS)
+            now = connection.execute(select(database_now())).scalar_one()
+            old = self._foldable(connection, lease, now - older_than)
+            if not old:
+                return 0
+            forgotten = self._forget(connection, [row.id for row in old])
+            self._merge(connection, lease, old)
+        return forgotten
+
+    def _foldable(
+        self, connection: Connection, lease: Lease, before: datetime
+    ) -> Sequence[Row[Any]]:
+        """Return old batches with rows to forget, oldest first."""
+        batch = self._tables.batch
+        query: Select[Any] = (
+            select(batch.c.id, batch.c.run_id, batch.c.size)
+            .where(
+                _is_sent(batch, lease),
+                batch.c.dispatched_at < before,
+                self._has_rows(batch, self._tables.timeout.c.state.is_(None)),
+            )
+            .order_by(batch.c.id)
+            .limit(_FOLD_BATCHES)
+        )
+        chosen: list[Row[Any]] = []
+        rows = 0
+        for found in connection.execute(query):
+            rows += found.size
+            if chosen and rows > _FOLD_ROWS:
+                break
+            chosen.append(found)
+        return chosen
+
+    def _forget(self, connection: Connection, batches: Collection[int]) -> int:
+        row = self._tables.timeout
+        which = and_(row.c.batch_id.in_(batches), row.c.state.is_(None))
+        gone = delete(row).where(which)
+        if connection.dialect.name in {"mysql", "oracle"}:
+            # MySQL tells nothing of what it deletes, Oracle's driver little
+            seen = for_update(select(row.c.batch_id).where(which), row)
+            forgotten = Counter(connection.scalars(seen))
+            connection.execute(gone)
+        else:
+            forgotten = Counter(connection.scalars(gone.returning(row.c.batch_id)))
+        count_purged(connection, self._tables.batch, forgotten)
+        return forgotten.total()
+
+    def _merge(self, connection: Connection, lease: Lease, old: Sequence[Row[Any]]) -> None:
+        """Add each run's empty batches to its oldest one; those left with rows stay as they are."""
+        batch = self._tables.batch
+        runs = {row.run_id for row in old}
+        newest = max(row.id for row in old)
+        empty = (
+            select(batch)
+            .where(
+                _is_sent(batch, lease),
+                batch.c.run_id.in_(runs),
+                batch.c.id <= newest,
+                ~self._has_rows(batch),
+            )
+            .order_by(batch.c.id)
+        )
+        of_run = defaultdict[int, list[Row[Any]]](list)
+        for row in connection.execute(empty):
+            of_run[row.run_id].append(row)
+        for together in of_run.values():
+            if len(together) > 1:
+                self._absorb(connection, together)
+
+    def _absorb(self, connection: Connection, together: Sequence[Row[Any]]) -> None:
+        batch = self._tables.batch
+        oldest, *others = together
+        connection.execute(
+            update(batch)
+            .where(batch.c.id == oldest.id)
+            .values(
+                size=sum(row.size for row in together),
+                purged=sum(row.purged for row in together),
+                body_bytes=sum(row.body_bytes for row in together),
+                first_due=min((row.first_due for row in together if row.first_due), default=None),
+                last_due=max((row.last_due for row in together if row.last_due), default=None),
+                dispatched_at=max(row.dispatched_at for row in together),
+            )
+        )
+        ids = [row.id for row in others]
+        for start in range(0, len(ids), MOST_IN_LIST):
+            some = batch.c.id.in_(ids[start : start + MOST_IN_LIST])
+            connection.execute(delete(batch).where(some))
+
+    def _has_rows(self, batch: Table, *which: ColumnElement[bool]) -> ColumnElement[bool]:
+        """Return whether a batch has rows.
+
+        A scalar subquery on purpose: a planner must not turn it into a join with the whole
+        ledger.
+        """
+        row = self._tables.timeout
+        found = select(row.c.id).where(row.c.batch_id == batch.c.id, *which).limit(1)
+        return found.correlate(batch).scalar_subquery().is_not(None)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            yield connection
+
+
+def _is_sent(batch: Table, lease: Lease) -> ColumnElement[bool]:
+    return and_(batch.c.lane == lease.lane, batch.c.state == BatchState.DISPATCHED)
+
+
+def _held(row: Row[Any]) -> HeldDestination:
+    return HeldDestination(
+        destination=row.destination,
+        reason=row.reason,
+        detail=row.detail,
+        tries=row.tries,
+        since=row.since,
+        next_try_at=row.next_try_at,
+    )

@@ -1,0 +1,228 @@
+"""One dispatcher's link: a connection that publishes, and one that consumes and settles.
+
+Rules of this file: properties of what comes in are read by ``properties``, never by pika;
+nothing is acknowledged but what the caller names; tags of several queues are told apart by
+numbers of our own. The link dies as a whole, and all that was not acknowledged comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from migrator.delays.link_ports import Settled
+from migrator.dispatcher.ports import Answers, Delivery, Letter
+from migrator.errors import TargetUnavailable
+from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.frames import encode_envelope, encode_properties
+from migrator.rabbitmq.properties import Properties, read_properties
+from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.wire import Pump, Wire
+
+_NO_PASS: Final = Pass(batch=BatchId(0), attempt=0)
+
+
+def open_satellite_link(
+    settings: ConnectionSettings,
+    *,
+    endpoint: str,
+    owner: str,
+    limits: WindowLimits,
+    guard: Callable[[], None] = lambda: None,
+) -> RabbitSatelliteLink:
+    """Return a link for the dispatcher of *endpoint*, ready to publish; nothing is consumed yet.
+
+    *guard* raises when waiting and publishing must end, however long the broker lets it wait.
+
+    Raises:
+        AccessRefused: User, password or virtual host.
+        TargetUnavailable: Nobody answers.
+    """
+    pump = Pump(guard)
+    name = f"migrator {owner} dispatcher {endpoint}"
+    try:
+        publishing = Wire(pump, settings, f"{name} publish", reads_properties=True)
+        consuming = Wire(pump, settings, f"{name} consume", reads_properties=True)
+        return RabbitSatelliteLink(publishing, consuming, limits)
+    except BaseException:
+        pump.close()
+        raise
+
+
+class RabbitSatelliteLink:
+    """Implements ``ports.SatelliteLink``; made by ``open_satellite_link``."""
+
+    def __init__(self, publishing: Wire, consuming: Wire, limits: WindowLimits) -> None:
+        """Publish and consume over two connections of one pump."""
+        self._pump = publishing.pump
+        self._publishing = publishing
+        self._consuming = consuming
+        self._publisher = Publisher(publishing, limits, identity_of_returned=_returned_identity)
+        self._arrived: deque[Delivery] = deque()
+        self._unsettled: dict[int, tuple[Any, int]] = {}
+        self._last_tag = 0
+        self._is_woken = False
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        return self._publishing.frame_max_bytes
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait (memory or disk alarm), or None."""
+        return self._publishing.blocked_reason
+
+    # ── consuming ───────────────────────────────────────────────────────────────────────────
+
+    def consume(self, queue: QueueName, *, prefetch: int) -> None:
+        """Begin to consume *queue*; see ``ports.SatelliteLink``."""
+        wire = self._consuming
+        channel = wire.channel()
+        wire.ask(
+            f"limiting what {queue} delivers",
+            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
+        )
+
+        def on_message(_channel: Any, method: Any, properties: Properties, body: bytes) -> None:
+            self._last_tag += 1
+            self._unsettled[self._last_tag] = (channel, method.delivery_tag)
+            message = _incoming(properties, body)
+            self._arrived.append(
+                Delivery(
+                    queue=queue,
+                    tag=self._last_tag,
+                    message=message,
+                    is_redelivered=bool(method.redelivered),
+                )
+            )
+
+        def on_cancel(_frame: Any) -> None:
+            self._pump.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
+
+        channel.add_on_cancel_callback(on_cancel)
+        wire.ask(
+            f"beginning to consume {queue}",
+            lambda done: channel.basic_consume(queue, on_message, callback=done),
+        )
+
+    def received(self) -> Sequence[Delivery]:
+        """Return what was delivered since the last call."""
+        found = list(self._arrived)
+        self._arrived.clear()
+        return found
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Settle deliveries; see ``ports.SatelliteLink``."""
+        for tag in tags:
+            channel, delivery_tag = self._unsettled.pop(tag)
+            self._consuming.tell(channel.basic_ack, delivery_tag)
+
+    # ── publishing ──────────────────────────────────────────────────────────────────────────
+
+    def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
+        """Publish *letters*; see ``ports.SatelliteLink``."""
+        settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
+        alike: dict[Hashable, set[int]] = {}
+        try:
+            self._publisher.publish(_NO_PASS, _parcels(letters, alike), settled)
+        finally:
+            _doubt_alike(answers, alike)
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────
+
+    def idle(self, wait_s: float) -> None:
+        """Serve the connections for a while; see ``ports.SatelliteLink``."""
+        self._pump.check()
+        self._pump.step(0)  # heartbeats are served even if nobody fetches what has arrived
+        self._pump.run(lambda: self._is_woken or bool(self._arrived), wait_s)
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """End ``idle`` early; any thread may call it, also after ``close``."""
+        with contextlib.suppress(Exception):  # a loop that was closed needs no waking
+            self._pump.loop.add_callback_threadsafe(self._on_wake)
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Close both connections; see ``ports.SatelliteLink``."""
+        if at_once:
+            for wire in (self._publishing, self._consuming):
+                wire.abandon()
+        self._pump.close()
+
+    def _on_wake(self) -> None:
+        """Note it in the thread that waits: set by another, it could be lost between two waits."""
+        self._is_woken = True
+
+
+def _doubt_alike(answers: Answers, alike: Mapping[Hashable, set[int]]) -> None:
+    """Count letters that cannot be told apart as returned as soon as one of them was.
+
+    Should a queue vanish between two of them, one confirmed and one returned could change places.
+    """
+    for keys in alike.values():
+        if len(keys) > 1 and keys & answers.returned:
+            answers.returned |= keys & answers.confirmed
+            answers.confirmed -= keys
+
+
+def _parcels(letters: Iterable[Letter], alike: dict[Hashable, set[int]]) -> Iterator[Parcel]:
+    """Yield what to send; note in *alike* which letters share an identity."""
+    for letter in letters:
+        message = letter.message
+        identity = _identity(letter.exchange, letter.routing_key, message)
+        alike.setdefault(identity, set()).add(letter.key)
+        yield Parcel(
+            letter.key,
+            letter.exchange,
+            letter.routing_key,
+            _properties(message),
+            message.body,
+            identity,
+        )
+
+
+def _properties(message: Envelope | NativeMessage) -> bytes:
+    if isinstance(message, Envelope):
+        return encode_envelope(message)
+    return encode_properties(message, app_id=None, headers=message.headers)
+
+
+def _identity(exchange: str, key: str, message: Envelope | NativeMessage) -> Hashable:
+    """Return what tells a message from others when the broker gives it back.
+
+    Two letters that share it go the same way at the same moment: either both find it or none.
+    """
+    if isinstance(message, Envelope) and message.raw_properties is not None:
+        return _identity_of(exchange, key, read_properties(message.raw_properties))
+    return exchange, key, message.message_id, message.headers.get(RELATED_TO_TIMEOUT_ID)
+
+
+def _identity_of(exchange: str, key: str, properties: Properties) -> Hashable:
+    related = properties.headers.get(RELATED_TO_TIMEOUT_ID)
+    return exchange, key, properties.message_id, related if isinstance(related, str) else None
+
+
+def _returned_identity(method: Any, properties: Properties) -> Hashable:
+    return _identity_of(method.exchange, method.routing_key, properties)
+
+
+def _incoming(properties: Properties, body: bytes) -> IncomingMessage:
+    return IncomingMessage(
+        message_id=properties.message_id,
+        correlation_id=properties.correlation_id,
+        type=properties.type,
+        reply_to=properties.reply_to,
+        content_type=properties.content_type,
+        delivery_mode=properties.delivery_mode,
+        raw_headers=properties.headers,
+        body=body,
+        raw_properties=properties.raw,
+        problem=properties.problem,
+    )

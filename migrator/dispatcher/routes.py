@@ -1,0 +1,102 @@
+"""How a message reaches its destination at once: by the topology the endpoint uses.
+
+Source: reference ``timeout-manager.md`` sections 3 and 14. Nothing is declared or bound here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from migrator.delays.destinations import leads_nowhere, unbound, unknown
+from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Topology
+from migrator.delays.topology import FindBindings
+from migrator.dispatcher.ports import Route
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+
+
+class RabbitRoutes:
+    """Implements ``ports.Routes``; may be asked by several threads."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        topology: Topology = Topology.AUTO,
+        find_bindings: FindBindings | None = None,
+        remembered_s: float = 60.0,
+        refusal_remembered_s: float = 3.0,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Ask the broker that *settings* name.
+
+        Args:
+            settings: Where to ask.
+            topology: How endpoints are reached; AUTO: as each one's entities say.
+            find_bindings: Bindings by source exchange, from the management API; None: an
+                exchange is taken to lead to its queue.
+            remembered_s: How long a route is known.
+            refusal_remembered_s: How long it is known that there is none.
+            monotonic_s: What answers age by.
+        """
+        self._settings = settings
+        self._topology = topology
+        self._find_bindings = find_bindings
+        self._remembered_s = remembered_s
+        self._refusal_remembered_s = refusal_remembered_s
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._remembered: dict[QueueName, tuple[float, Route | Unreachable]] = {}
+
+    def routes(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+        """Return how each of *names* is reached, or why it is not; see ``ports.Routes``."""
+        with self._lock:
+            known = {name: self._remembered[name][1] for name in names if self._is_fresh(name)}
+        asked = [name for name in dict.fromkeys(names) if name not in known]
+        if asked:  # without the lock: who only forgets a name must not wait for the broker
+            known |= self._ask(asked)
+        return known
+
+    def _ask(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
+        with admin_session(self._settings, purpose="look for destinations") as admin:
+            found = {name: self._look(admin, name) for name in names}
+        with self._lock:
+            asked_s = self._monotonic_s()
+            self._remembered |= {name: (asked_s, answer) for name, answer in found.items()}
+        return found
+
+    def forget(self, names: Collection[QueueName]) -> None:
+        """Ask again for *names* at the next call."""
+        with self._lock:
+            for name in names:
+                self._remembered.pop(name, None)
+
+    def _is_fresh(self, name: QueueName) -> bool:
+        if name not in self._remembered:
+            return False
+        asked_s, answer = self._remembered[name]
+        is_refusal = isinstance(answer, Unreachable)
+        limit_s = self._refusal_remembered_s if is_refusal else self._remembered_s
+        return self._monotonic_s() - asked_s <= limit_s
+
+    def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
+        try:
+            has_queue = bool(name) and admin.queue(name) is not None
+            is_direct = self._topology is Topology.DIRECT
+            has_exchange = bool(name) and not is_direct and admin.has_exchange(name)
+        except EntityLocked as exc:
+            return unbound(name, f"its queue is exclusive to another connection ({exc})")
+        if not has_queue:
+            detail = "the exchange exists, but no queue of that name"
+            return unbound(name, detail) if has_exchange else unknown(name)
+        if not has_exchange and self._topology is not Topology.CONVENTIONAL:
+            return Route(exchange="", routing_key=name)
+        if not has_exchange:
+            return unbound(name, "the queue exists, but the exchange that leads to it does not")
+        if leads_nowhere(self._find_bindings, name):
+            return unbound(name, "its exchange does not lead to its queue")
+        return Route(exchange=name, routing_key="")

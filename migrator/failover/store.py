@@ -1,0 +1,440 @@
+"""Settling what a database lost when it failed over, by what is in the delay levels.
+
+Rules of this file: all of it is one transaction; a row whose message was met in a level was handed
+over; one that is due later than the levels were looked at, and was not met, was not; of one that
+was due before nobody knows, and its batch is doubtful.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    NestedTransaction,
+    Row,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import translating
+from migrator.database.portable import pair_in
+from migrator.database.types import byte_length, database_now
+from migrator.errors import StoreError
+from migrator.failover.rules import SeenRow, Settlement
+from migrator.ledger.fencing import hold_lease
+from migrator.ledger.opening import inserted_id
+from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.timeouts import (
+    FIRST_DISPATCHER_LANE,
+    RECALL_LANE,
+    SCAN_LANE,
+    BatchId,
+    Lane,
+    RunId,
+    TimeoutId,
+)
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.claims import SqlClaims
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.moving import id_text
+from migrator.stores.sql.selection import ids_for
+from migrator.stores.sql.tables import TableStore
+
+T = TypeVar("T")
+
+_CHUNK: Final = 500
+_FIRST_LANE: Final = Lane(0)
+_NOBODY: Final = 0
+_LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_BYTES: Final = 2**62
+_COMMITTED: Final = (BatchState.HANDED_OVER, BatchState.RECALLED, BatchState.DOUBTFUL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverTerms:
+    """Which rows are meant, and what became of them by their due time."""
+
+    endpoints: Sequence[StoreEndpoint]
+    """Whose rows are moved."""
+    mode: Mode
+    tool_version: str
+    doubtful_from: datetime | None
+    """Rows of the store that were due before were not handed over in the window; None: any may."""
+    left_until: datetime
+    """What is due later than this was still in the levels when they were looked at."""
+    receipts: Collection[Pass] = ()
+    """Passes whose receipts or leftovers are in our own queues."""
+
+
+class SqlFailover:
+    """Settles the window in a database that holds both, store and ledger."""
+
+    def __init__(
+        self, engine: Engine, ledger: LedgerSide, store: TableStore, claims: SqlClaims
+    ) -> None:
+        """Move rows of *store* into *ledger* as *claims* does."""
+        self._engine = engine
+        self._ledger = ledger
+        self._store = store
+        self._claims = claims
+
+    def last_sign(self) -> datetime | None:
+        """Return the last time at which this database heard of a lane; None: of none."""
+        lease = self._ledger.lease.c
+        aside = [self._ledger.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
+        query = select(func.max(lease.renewed_at)).where(lease.name.not_in(aside))
+        doing = "asking for the last sign of life"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            found: datetime | None = connection.scalar(query)
+        return found
+
+    def cutoffs(self, since: datetime | None) -> Collection[timedelta]:
+        """Return the cutoffs of runs that had not ended by *since*; None: of all runs.
+
+        The settings may name another one: a daemon may have been given its own as an option.
+        """
+        run = self._ledger.run.c
+        query = select(run.options)
+        if since is not None:
+            query = query.where(or_(run.ended_at.is_(None), run.ended_at >= since))
+        doing = "asking for the cutoffs of runs"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            found = [json.loads(each).get("cutoff_s") for each in connection.scalars(query)]
+        return {timedelta(seconds=each) for each in found if isinstance(each, int)}
+
+    def nowhere(self, ids: Collection[TimeoutId]) -> Collection[TimeoutId]:
+        """Return those of *ids* that neither the store nor the ledger has."""
+        left, row = {*ids}, self._ledger.timeout.c
+        doing = "looking for rows of a staging queue"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            for some in _chunks(sorted(left)):
+                left -= {*connection.scalars(select(row.store_id).where(row.store_id.in_(some)))}
+            for endpoint in self._store.endpoints():
+                legacy = self._store.legacy_table(endpoint.source)
+                for some in _chunks(sorted(left)):
+                    called = legacy.table.c.Id.in_(ids_for(legacy, some))
+                    left -= {*connection.scalars(select(id_text(legacy)).where(called))}
+        return left
+
+    def settle(
+        self,
+        seen: Collection[SeenRow],
+        terms: FailoverTerms,
+        lease: Lease,
+        finish: Callable[[Connection, Settlement], None] | None,
+    ) -> Settlement:
+        """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
+        doing = "settling what the database lost"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            hold_lease(connection, self._ledger, lease)
+            work = _Work(connection, self._ledger, self._store, self._claims, terms, lease)
+            found = work.settle(seen)
+            if finish is None:
+                connection.rollback()
+            else:
+                finish(connection, found)
+        return found
+
+
+class _Work:
+    """One settlement in one transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        ledger: LedgerSide,
+        store: TableStore,
+        claims: SqlClaims,
+        terms: FailoverTerms,
+        lease: Lease,
+    ) -> None:
+        self._connection = connection
+        self._ledger = ledger
+        self._store = store
+        self._claims = claims
+        self._terms = terms
+        self._lease = lease
+        self._runs: dict[str, RunId] = {}
+        self._found = Settlement()
+
+    def settle(self, seen: Collection[SeenRow]) -> Settlement:
+        self._number_above([*(each.row.batch for each in seen)])
+        known, unknown = self._told_apart(seen)
+        for number, rows in sorted(_by_batch(unknown).items()):
+            self._take(number, rows)
+        for batch in self._open_batches():
+            self._split(batch, known.get(batch.id, {}))
+        for endpoint in self._terms.endpoints:
+            self._doubt_overdue(endpoint)
+        self._found.committed = self._committed()
+        return self._found
+
+    def _number_above(self, seen: Collection[int]) -> None:
+        """Give new batches numbers that no message bears; this stays when all else is undone.
+
+        Drawn one by one: to set a sequence is a right that a daemon's user need not have.
+        """
+        batch = self._ledger.batch
+        highest = max([*seen, *(each.batch for each in self._terms.receipts)], default=0)
+        name = self._connection.dialect.identifier_preparer.format_table(batch)
+        sequence = func.pg_get_serial_sequence(name, "id")
+        most = self._connection.scalar(select(func.max(batch.c.id))) or 0
+        present = self._connection.scalar(select(func.nextval(sequence))) or 0
+        left = func.generate_series(present + 1, max(most, highest)).table_valued("number")
+        drawn = select(func.nextval(sequence).label("drawn")).select_from(left).subquery()
+        self._connection.execute(select(func.max(drawn.c.drawn)))
+
+    # ── messages that were met ──────────────────────────────────────────────────────────────
+
+    def _told_apart(
+        self, seen: Collection[SeenRow]
+    ) -> tuple[Mapping[int, Mapping[int, int]], Sequence[SeenRow]]:
+        """Return the attempts of rows that the ledger has, by batch and row, and what it lacks."""
+        row, dialect = self._ledger.timeout.c, self._connection.dialect.name
+        known: dict[int, dict[int, int]] = defaultdict(dict)
+        unknown = list[SeenRow]()
+        for some in _chunks(sorted(seen, key=_order)):
+            keys = {(each.row.batch, each.row.row_index) for each in some}
+            query = select(row.batch_id, row.row_index, row.store_id).where(
+                pair_in(row.batch_id, row.row_index, keys, dialect=dialect)
+            )
+            there = {(r.batch_id, r.row_index): r.store_id for r in self._connection.execute(query)}
+            for each in some:
+                batch, index = each.row.batch, each.row.row_index
+                if there.get((batch, index)) == each.row.timeout_id:
+                    known[batch][index] = each.attempt
+                else:
+                    unknown.append(each)
+        return known, unknown
+
+    def _take(self, batch: BatchId, rows: Sequence[SeenRow]) -> None:
+        """Move rows of a batch that is unknown here out of the store: they were handed over."""
+        left = {each.row.timeout_id: each for each in rows}
+        for endpoint in self._store.endpoints():
+            if not left:
+                return
+            with self._connection.begin_nested() as attempt:
+                request = self._request(endpoint, only=[*left], max_rows=len(left))
+                legacy = self._store.legacy_table(endpoint.source)
+                claim = self._claims.claim_within(self._connection, legacy, request)
+                if claim is None:
+                    self._undo(attempt, endpoint)
+                    continue
+                taken = self._ids_in(claim.batch.id) & left.keys()
+                self._number(claim.batch.id, [left.pop(each) for each in sorted(taken)])
+                self._enter(claim.batch.id, batch, max(each.attempt for each in rows))
+                self._found.from_store += len(taken)
+        self._found.nowhere += len(left)
+
+    def _ids_in(self, batch: int) -> set[TimeoutId]:
+        row = self._ledger.timeout.c
+        query = select(row.store_id).where(row.batch_id == batch)
+        return {TimeoutId(each) for each in self._connection.scalars(query)}
+
+    def _number(self, batch: int, rows: Iterable[SeenRow]) -> None:
+        """Give rows the index that their messages bear, so that they are found by their mark."""
+        row = self._ledger.timeout
+        statement = (
+            update(row)
+            .where(row.c.batch_id == batch, row.c.store_id == bindparam("called"))
+            .values(row_index=bindparam("at"))
+        )
+        given = [{"called": each.row.timeout_id, "at": each.row.row_index} for each in rows]
+        self._connection.execute(statement, given)
+
+    def _enter(self, claimed: int, batch: BatchId, attempt: int) -> None:
+        """Record a claimed batch as handed over, under the number that its messages bear."""
+        table, row = self._ledger.batch, self._ledger.timeout
+        values = {
+            "state": BatchState.HANDED_OVER,
+            "handed_over_at": database_now(),
+            "attempt": attempt,
+            "lane": _FIRST_LANE,
+            "lease_token": _NOBODY,
+        }
+        is_free = self._connection.scalar(select(table.c.id).where(table.c.id == batch)) is None
+        if is_free:
+            values |= {"id": batch}
+            self._connection.execute(
+                update(row).where(row.c.batch_id == claimed).values(batch_id=batch)
+            )
+        self._connection.execute(update(table).where(table.c.id == claimed).values(values))
+
+    # ── batches under way ───────────────────────────────────────────────────────────────────
+
+    def _open_batches(self) -> Sequence[Row[Any]]:
+        table = self._ledger.batch
+        states = {*OPEN, BatchState.DOUBTFUL} - {*HALF_DONE}
+        query = (
+            select(table)
+            .where(table.c.state.in_(states), table.c.lane < FIRST_DISPATCHER_LANE)
+            .order_by(table.c.id)
+        )
+        return self._connection.execute(query).all()
+
+    def _split(self, batch: Row[Any], seen: Mapping[int, int]) -> None:
+        """Settle a batch under way; its first part keeps its number, the others get new ones."""
+        row = self._ledger.timeout.c
+        query = select(row.id, row.row_index, row.due).where(
+            row.batch_id == batch.id, row.state.is_(None)
+        )
+        parts: dict[BatchState, list[int]] = defaultdict(list)
+        for each in self._connection.execute(query):
+            if each.row_index in seen:
+                parts[BatchState.HANDED_OVER].append(each.id)
+            elif each.due <= self._terms.left_until:
+                parts[BatchState.DOUBTFUL].append(each.id)
+            else:
+                parts[BatchState.CLAIMED].append(each.id)
+        self._found.from_batches += len(parts[BatchState.HANDED_OVER])
+        self._found.doubtful += len(parts[BatchState.DOUBTFUL])
+        self._found.not_sent += len(parts[BatchState.CLAIMED])
+        attempt = max(seen.values(), default=batch.attempt)
+        is_first = True
+        for state in (BatchState.HANDED_OVER, BatchState.DOUBTFUL, BatchState.CLAIMED):
+            if ids := parts[state]:
+                self._part(batch, state, ids, attempt=attempt, is_first=is_first)
+                is_first = False
+
+    def _part(
+        self, batch: Row[Any], state: BatchState, ids: list[int], *, attempt: int, is_first: bool
+    ) -> None:
+        table, row = self._ledger.batch, self._ledger.timeout
+        # what is passed again must be higher than what our queues may still hold of it
+        highest = max((p.attempt for p in self._terms.receipts if p.batch == batch.id), default=0)
+        if state is BatchState.CLAIMED:
+            attempt = max(attempt, highest) + 1
+        now = self._connection.scalar(select(database_now()))
+        values: dict[str, Any] = {"state": state, f"{state}_at": now, "attempt": attempt}
+        number = batch.id
+        if not is_first:
+            kept = {key: value for key, value in batch._mapping.items() if key != "id"}
+            number = inserted_id(
+                self._connection.execute(insert(table).values(**kept | values | {"size": 0}))
+            )
+            for some in _chunks(ids):
+                moving = update(row).where(row.c.id.in_(some)).values(batch_id=number)
+                self._connection.execute(moving)
+        self._connection.execute(update(table).where(table.c.id == number).values(values))
+        for each in {number, batch.id}:
+            self._measure(each)
+        if state is BatchState.DOUBTFUL:
+            self._found.doubtful_batches.append(BatchId(number))
+
+    def _measure(self, batch: int) -> None:
+        """Have a batch say what it holds now."""
+        table, row = self._ledger.batch, self._ledger.timeout.c
+        query = select(
+            func.count().label("size"),
+            func.coalesce(func.sum(byte_length(row.body)), 0).label("body_bytes"),
+            func.min(row.due).label("first_due"),
+            func.max(row.due).label("last_due"),
+        ).where(row.batch_id == batch)
+        measured = self._connection.execute(query).one()._mapping
+        self._connection.execute(update(table).where(table.c.id == batch).values(**measured))
+
+    # ── what may have left ──────────────────────────────────────────────────────────────────
+
+    def _doubt_overdue(self, endpoint: StoreEndpoint) -> None:
+        """Set rows of the store aside that were due by now, and could be claimed in the window."""
+        legacy = self._store.legacy_table(endpoint.source)
+        while True:
+            with self._connection.begin_nested() as attempt:
+                request = self._request(
+                    endpoint,
+                    due_after=self._terms.doubtful_from,
+                    due_until=self._terms.left_until,
+                    max_rows=1000,
+                )
+                claim = self._claims.claim_within(self._connection, legacy, request)
+                if claim is None:
+                    self._undo(attempt, endpoint)
+                    return
+                table = self._ledger.batch
+                self._connection.execute(
+                    update(table)
+                    .where(table.c.id == claim.batch.id)
+                    .values(
+                        state=BatchState.DOUBTFUL,
+                        doubtful_at=database_now(),
+                        lane=_FIRST_LANE,
+                        lease_token=_NOBODY,
+                    )
+                )
+                self._found.doubtful += claim.batch.size
+                self._found.doubtful_batches.append(claim.batch.id)
+
+    def _undo(self, attempt: NestedTransaction, endpoint: StoreEndpoint) -> None:
+        """Leave no empty batch behind, nor a run that was begun for it."""
+        attempt.rollback()
+        self._runs.pop(endpoint.source, None)
+
+    def _committed(self) -> frozenset[Pass]:
+        table = self._ledger.batch.c
+        found = set[Pass]()
+        for some in _chunks(sorted({each.batch for each in self._terms.receipts})):
+            query = select(table.id, table.attempt).where(
+                table.id.in_(some), table.state.in_(_COMMITTED)
+            )
+            rows = self._connection.execute(query)
+            found |= {Pass(batch=BatchId(row.id), attempt=row.attempt) for row in rows}
+        return frozenset(found)
+
+    def _request(self, endpoint: StoreEndpoint, *, max_rows: int, **more: Any) -> ClaimRequest:
+        given = {"due_after": None, "due_until": _LATEST} | more
+        return ClaimRequest(
+            run=self._run(endpoint),
+            endpoint=endpoint,
+            lease=self._lease,
+            mode=self._terms.mode,
+            max_rows=max_rows,
+            max_bytes=_BYTES,
+            cursor=None,
+            **given,
+        )
+
+    def _run(self, endpoint: StoreEndpoint) -> RunId:
+        """Return the run that rows of *endpoint* are recorded under."""
+        if endpoint.source not in self._runs:
+            statement = insert(self._ledger.run).values(
+                endpoint=endpoint.name,
+                source=endpoint.source,
+                options=json.dumps({"after_failover": True}),
+                tool_version=self._terms.tool_version,
+                status="done",
+                begun_at=database_now(),
+                ended_at=database_now(),
+            )
+            key = inserted_id(self._connection.execute(statement))
+            self._runs[endpoint.source] = RunId(key)
+        return self._runs[endpoint.source]
+
+
+def _order(each: SeenRow) -> tuple[int, int, str, int]:
+    return each.row.batch, each.row.row_index, each.row.timeout_id, each.attempt
+
+
+def _by_batch(rows: Iterable[SeenRow]) -> Mapping[BatchId, Sequence[SeenRow]]:
+    found: dict[BatchId, list[SeenRow]] = defaultdict(list)
+    for each in rows:
+        found[each.row.batch].append(each)
+    return found
+
+
+def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]

@@ -1,0 +1,219 @@
+"""Which rows a lane claims next: overdue ones first, then the soonest due, endpoint by endpoint.
+
+A claim that finds nothing has written all the same (a batch, rolled back), so a lane first looks
+where there is anything, at all endpoints at once and without a trace.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.delays.due import LONGEST_DELAY
+from migrator.errors import StoreError
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.stores.ports import ClaimRequest, Claims, Cursor
+
+_REWIND_S: Final = 30.0
+"""Rows written behind the cursor are seen after this at the latest."""
+_OVERDUE_EVERY_S: Final = 0.5
+_LOOK_EVERY_S: Final = 0.5
+"""What a look found is believed for so long; what it did not find, by all lanes of the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rows of an endpoint are to be migrated now."""
+
+    cutoff: timedelta
+    """Rows due sooner than this are left to the timeout manager; zero: none runs any more."""
+    horizon: timedelta | None
+    """Rows due later than this stay in the store; None: an hour less than the longest delay."""
+
+    def future(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return the range (exclusive, inclusive) of due times that can be delayed natively."""
+        horizon = LONGEST_DELAY if self.horizon is None else min(self.horizon, LONGEST_DELAY)
+        return now + self.cutoff, now + horizon
+
+    @property
+    def takes_overdue(self) -> bool:
+        """Whether rows already due are ours to send."""
+        return not self.cutoff
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far this lane has come in one endpoint's future rows."""
+
+    endpoint: StoreEndpoint
+    run: RunId
+    cursor: Cursor | None = None
+    rewound_s: float = 0.0
+    overdue_asked_s: float = float("-inf")
+
+
+class Look:
+    """Tells which sources have rows to claim; lanes share it, and an answer that there are none."""
+
+    def __init__(self, claims: Claims, clock: Clock) -> None:
+        """Have looked at nothing."""
+        self._claims = claims
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asked: object = None
+        self._nothing_until_s = float("-inf")
+
+    def sources(self, requests: Sequence[ClaimRequest]) -> set[str]:
+        """Return the sources of those of *requests* that may find something; one per source."""
+        asked = [(each.endpoint.source, each.due_after is None, each.not_for) for each in requests]
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            if now_s < self._nothing_until_s and asked == self._asked:
+                return set()
+            found = {each.endpoint.source for each in self._claims.promising(requests)}
+            self._asked = asked
+            self._nothing_until_s = float("-inf") if found else now_s + _LOOK_EVERY_S
+            return found
+
+
+class Claimer:
+    """Claims batch after batch for one lane; all its memory may be lost at any time."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        clock: Clock,
+        selection: Callable[[], Selection],
+        endpoints: Sequence[tuple[StoreEndpoint, RunId]],
+        mode: Mode,
+        max_bytes: int,
+        look: Look | None = None,
+        is_held: Callable[[EndpointName], bool] = lambda _endpoint: False,
+        not_for: Callable[[StoreEndpoint], Collection[str]] = lambda _endpoint: (),
+        fault: FaultPoint = lambda _name: None,
+    ) -> None:
+        """Go round *endpoints*, each with the run its batches belong to.
+
+        *selection* is asked before every claim, and so is *is_held*: of an endpoint for which it
+        says yes, nothing is claimed. Rows whose Destination column *not_for* returns stay. *look*
+        is shared with other lanes.
+        """
+        self._claims = claims
+        self._clock = clock
+        self._selection = selection
+        self._is_held = is_held
+        self._not_for = not_for
+        self._mode = mode
+        self._max_bytes = max_bytes
+        self._fault = fault
+        self._look = Look(claims, clock) if look is None else look
+        self._looked_s = float("-inf")
+        self._worth = set[str]()
+        """Sources in which there may be something."""
+        self._endpoints = deque(_Progress(endpoint=e, run=r) for e, r in endpoints)
+
+    def claim(self, lease: Lease, *, max_rows: int, only_overdue: bool = False) -> Batch | None:
+        """Claim the next batch of whichever endpoint is next and has one; None: nothing to do.
+
+        With *only_overdue*, of rows that are due already.
+
+        Raises:
+            LeaseLost: The lane is somebody else's.
+            StoreUnavailable: See ``Claims.claim``.
+        """
+        is_fresh = self._clock.monotonic_s() - self._looked_s >= _LOOK_EVERY_S
+        if is_fresh:
+            self._look_again(lease)
+        claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
+        if claimed is None and not is_fresh and not only_overdue:
+            self._look_again(lease)
+            claimed = self._claim_in_turn(lease, max_rows, only_overdue=only_overdue)
+        return claimed
+
+    def _look_again(self, lease: Lease) -> None:
+        if all(self._is_surely_held(progress.endpoint.name) for progress in self._endpoints):
+            return
+        selection, now = self._selection(), self._clock.now()
+        after, until = selection.future(now)
+        floor = None if selection.takes_overdue else after
+        # in the same order for each lane, whoever's turn it is
+        ordered = sorted(self._endpoints, key=lambda progress: progress.endpoint.source)
+        self._looked_s = self._clock.monotonic_s()
+        self._worth = self._look.sources(
+            [self._request(each, lease, self._mode, floor, until, None, 1) for each in ordered]
+        )
+
+    def _is_surely_held(self, endpoint: EndpointName) -> bool:
+        try:
+            return self._is_held(endpoint)
+        except StoreError:  # its own turn says why, and the others have theirs
+            return False
+
+    def _claim_in_turn(self, lease: Lease, max_rows: int, *, only_overdue: bool) -> Batch | None:
+        for _ in range(len(self._endpoints)):
+            progress = self._endpoints[0]
+            self._endpoints.rotate(-1)
+            if progress.endpoint.source not in self._worth or self._is_held(progress.endpoint.name):
+                continue
+            for request in self._requests(progress, lease, max_rows):
+                if only_overdue and request.due_after is not None:
+                    break
+                claim = self._claims.claim(request)
+                if claim is not None:
+                    self._fault("claim.done")
+                    if request.mode is self._mode and request.due_after is not None:
+                        progress.cursor = claim.cursor
+                    return claim.batch
+            if not only_overdue:
+                self._worth.discard(progress.endpoint.source)
+        return None
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish a claim, or a release, that is half-done; see ``Claims.resume``."""
+        return self._claims.resume(batch, lease)
+
+    def _requests(self, progress: _Progress, lease: Lease, max_rows: int) -> Iterator[ClaimRequest]:
+        now, at_s = self._clock.now(), self._clock.monotonic_s()
+        selection = self._selection()
+        overdue_is_stale = at_s - progress.overdue_asked_s >= _OVERDUE_EVERY_S
+        if selection.takes_overdue and overdue_is_stale:
+            yield self._request(progress, lease, Mode.DIRECT, None, now, None, max_rows)
+            progress.overdue_asked_s = at_s  # only reached when there was none
+        if at_s - progress.rewound_s >= _REWIND_S:
+            progress.cursor, progress.rewound_s = None, at_s
+        after, until = selection.future(now)
+        cursor = progress.cursor
+        yield self._request(progress, lease, self._mode, after, until, cursor, max_rows)
+        if cursor is not None:
+            progress.cursor, progress.rewound_s = None, at_s
+            yield self._request(progress, lease, self._mode, after, until, None, max_rows)
+
+    def _request(
+        self,
+        progress: _Progress,
+        lease: Lease,
+        mode: Mode,
+        after: datetime | None,
+        until: datetime,
+        cursor: Cursor | None,
+        max_rows: int,
+    ) -> ClaimRequest:
+        return ClaimRequest(
+            run=progress.run,
+            endpoint=progress.endpoint,
+            lease=lease,
+            mode=mode,
+            due_after=after,
+            due_until=until,
+            max_rows=max_rows,
+            max_bytes=self._max_bytes,
+            cursor=cursor,
+            not_for=self._not_for(progress.endpoint),
+        )

@@ -1,0 +1,178 @@
+"""Direct hand-over: publish a batch straight into the levels and settle it row by row.
+
+Used for rows that were already due when they were claimed, and for every row in ``direct``
+mode. A crash publishes the batch again, with fresh delays and the same message ids; within a
+living process only rows without an answer are published again. Source: design section 5.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from migrator.delays.link_ports import Link, Settled, Unreachable
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import TargetUnavailable
+from migrator.handover.holding import Holding, Lost
+from migrator.handover.prepare import Prepared, at_half, outgoing
+from migrator.ledger.ports import Batches
+from migrator.ledger.states import BatchState, Event
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.marks import Pass
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.2
+"""After the broker refused rows, until they are tried again; doubles while it takes none."""
+_LONGEST_PAUSE_S: Final = 5.0
+_NEW_LINK_EVERY: Final = 6
+"""So often in a row refused, they are tried over a new link: after some 11 s, then every 30 s."""
+
+
+class DirectHandOver:
+    """Hands over one batch at a time; remembers answers across a lost connection."""
+
+    def __init__(
+        self,
+        *,
+        batches: Batches,
+        holding: Holding,
+        clock: Clock,
+        version: DelaysVersion,
+        fault: FaultPoint,
+    ) -> None:
+        """Publish into the levels of *version*."""
+        self._batches = batches
+        self._holding = holding
+        self._clock = clock
+        self._version = version
+        self._fault = fault
+        self._answered: dict[Pass, tuple[Settled, _Refusals]] = {}
+
+    def answered(self, batch: Batch) -> Collection[int]:
+        """Return the rows of *batch* that the broker has answered to this process, if any."""
+        settled, _ = self._answered.get(batch.current_pass, (Settled(), None))
+        return settled.confirmed | settled.returned
+
+    def hand_over(
+        self, prepared: Prepared, link: Link, lease: Lease, *, tell: Callable[[str], None]
+    ) -> tuple[Batch, frozenset[int]]:
+        """Return the batch once all its rows are settled, and which of them were unroutable.
+
+        *tell* is called with what is going on.
+
+        Raises:
+            TargetUnavailable: Rows without an answer are unknown, or a new link is to be tried
+                because the broker takes none. Called again with the same batch, in this process,
+                only those are published once more.
+            LeaseLost: Stop; the lane's new owner publishes the batch again.
+            Interrupted: As LeaseLost; raised while the link waits.
+        """
+        batch = self._begin(prepared.batch, lease)
+        settled, refusals = self._answered[batch.current_pass]
+        tell(f"publishing batch {batch.id}")
+        while rest := [m for m in prepared.messages if not _is_answered(m.row_index, settled)]:
+            messages = outgoing(rest, version=self._version, clock=self._clock, least_delay_s=0)
+            halfway = at_half(messages, len(rest), lambda: self._fault("direct.publishing"))
+            link.publish(batch.current_pass, halfway, settled)
+            if left := len(prepared.messages) - len(settled.confirmed) - len(settled.returned):
+                link.idle(refusals.note(batch, left, tell))
+        self._fault("direct.confirmed")
+        return self._settle(prepared, batch, settled, lease)
+
+    def _begin(self, batch: Batch, lease: Lease) -> Batch:
+        """Start a pass, unless this process is still in the middle of one."""
+        if batch.state is BatchState.PUBLISHING and batch.current_pass in self._answered:
+            return batch
+        batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+        self._answered = {
+            batch.current_pass: (Settled(), _Refusals())
+        }  # another owner may have ended others
+        self._fault("direct.begun")
+        return batch
+
+    def _settle(
+        self, prepared: Prepared, batch: Batch, settled: Settled, lease: Lease
+    ) -> tuple[Batch, frozenset[int]]:
+        unroutable = [
+            Lost(
+                row_index=message.row_index,
+                timeout_id=message.timeout_id,
+                column=prepared.columns[message.row_index],
+                destination=message.destination,
+                why=_returned(message.destination),
+            )
+            for message in prepared.messages
+            if message.row_index in settled.returned
+        ]
+        if unroutable:
+            batch = self._holding.set_aside(batch, unroutable, lease)
+            self._holding.forget([each.destination for each in unroutable])
+        self._holding.reached(batch, _arrived(prepared, settled))
+        batch = self._batches.advance(batch, Event.ALL_SETTLED, lease)
+        self._answered.pop(batch.current_pass, None)
+        self._fault("direct.handed_over")
+        return batch, frozenset(each.row_index for each in unroutable)
+
+
+class _Refusals:
+    """How often the broker refused rows of one batch, and how long to wait after each time."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._in_vain = 0
+        self._left: int | None = None
+
+    def note(self, batch: Batch, left: int, tell: Callable[[str], None]) -> float:
+        """Tell that *left* rows were refused; return the pause before they are tried again.
+
+        Raises:
+            TargetUnavailable: None was taken for a while. To a channel that a quorum queue once
+                refused, it goes on refusing although a policy gives it room (measured, 3.10).
+        """
+        is_stuck = self._left is not None and left >= self._left
+        self._in_vain = self._in_vain + 1 if is_stuck else 0
+        self._left = left
+        self._times += 1
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 10), _LONGEST_PAUSE_S)
+        text = f"the broker refuses {left} rows of batch {batch.id}; is a level queue full?"
+        tell(f"publishing: {text}")
+        if self._times & (self._times - 1) == 0:  # 1st, 2nd, 4th, 8th …: a line, never a flood
+            _log.warning(
+                "the broker refuses rows, and they are published again; is a level queue full?",
+                extra={
+                    "action": "rows_refused",
+                    "batch": batch.id,
+                    "rows": left,
+                    "times": self._times,
+                    "retry_in_s": pause_s,
+                },
+            )
+        if self._in_vain and self._in_vain % _NEW_LINK_EVERY == 0:
+            raise TargetUnavailable(text)
+        return pause_s
+
+
+def _returned(destination: str) -> Unreachable:
+    return Unreachable(
+        reason=Reason.UNROUTABLE,
+        detail=f"the broker returned it: nothing is bound for {destination!r}",
+    )
+
+
+def _arrived(prepared: Prepared, settled: Settled) -> Collection[str | None]:
+    """Return the Destination columns of messages that are at their destination.
+
+    Those with a delay are only in a level; nobody knows yet whether they find their way out.
+    """
+    return {
+        prepared.columns[message.row_index]
+        for message in prepared.messages
+        if message.row_index in settled.confirmed and message.due_at <= prepared.prepared_at
+    }
+
+
+def _is_answered(row_index: int, settled: Settled) -> bool:
+    return row_index in settled.confirmed or row_index in settled.returned

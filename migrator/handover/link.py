@@ -1,0 +1,249 @@
+"""One lane's link to the broker: a connection to publish, and one to consume and settle.
+
+The link dies as a whole when either connection does; whoever works with it opens a new one.
+Whatever the mode, the second connection holds the lane's guard queue, so that two owners of a
+lane never publish at once. (The first would hold it through a whole memory alarm: the broker
+does not notice the end of a connection that it does not read.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from migrator.delays.due import BITS
+from migrator.delays.link_ports import Outgoing, Settled, Staging
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
+from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
+from migrator.nservicebus.marks import Pass, build_mark
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.frames import encode_properties
+from migrator.rabbitmq.names import entry_exchange, guard_queue
+from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.wire import Pump, Wire
+
+_log = logging.getLogger(__name__)
+
+_MARGIN: Final = 50
+"""Prefetch beyond a batch and its receipt: leftovers of abandoned passes come first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """What every link of this process shares."""
+
+    connection: ConnectionSettings
+    version: DelaysVersion
+    ledger_id: str
+    limits: WindowLimits = field(default_factory=WindowLimits)
+    use_entries: bool = True
+    """Publish by our own entry exchanges, where the broker user may declare and bind them."""
+
+
+def open_link(
+    settings: LinkSettings,
+    *,
+    lane: Lane,
+    owner: str,
+    prefetch: int,
+    guard: Callable[[], None] = lambda: None,
+) -> RabbitLink:
+    """Return a link for *lane*, ready to publish.
+
+    Args:
+        settings: Where and how.
+        lane: Whose queues; the caller holds its lease.
+        owner: Who we are, for the broker's list of connections.
+        prefetch: Rows that may be held in staging; at least those of the largest open batch
+            with its receipt.
+        guard: Called before anything is published and while the broker is waited for, many times
+            a second: a sign of life. It raises when that must end.
+
+    Raises:
+        AccessRefused: User, password, virtual host, or a permission that is needed.
+        TargetUnavailable: Nobody answers, or another connection still holds the lane.
+        TargetError: The delay levels do not exist.
+    """
+
+    def opened(*, is_guarded: bool) -> RabbitLink:
+        pump = Pump(guard)
+        try:
+            link = RabbitLink(settings, lane=lane, owner=owner, prefetch=prefetch, pump=pump)
+            if is_guarded:
+                link.take_guard()
+            link.enter()
+        except BaseException:
+            pump.close()
+            raise
+        return link
+
+    try:
+        return opened(is_guarded=True)
+    except AccessRefused as exc:
+        link = opened(is_guarded=False)
+        _log.warning(
+            "the lane is not guarded on the broker: its queue may not be declared",
+            extra={"action": "lane_unguarded", "lane": lane, "detail": str(exc)},
+        )
+        return link
+
+
+class RabbitLink:
+    """Implements ``ports.Link``; made by ``open_link``."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        *,
+        lane: Lane,
+        owner: str,
+        prefetch: int,
+        pump: Pump,
+    ) -> None:
+        """Connect twice on *pump*; the guard is to be taken, and the levels are to be entered."""
+        name = f"migrator {owner} lane {lane}"
+        self._settings = settings
+        self._queues = LaneQueues(ledger_id=settings.ledger_id, lane=lane, version=settings.version)
+        self._prefetch = prefetch
+        self._wire = Wire(pump, settings.connection, f"{name} publish")
+        self._consuming = Wire(pump, settings.connection, f"{name} consume")
+        self._exchanges = _native_exchanges(settings.version)
+        self._publisher = Publisher(self._wire, settings.limits)
+        self._is_guarded = False
+        self._staging: RabbitStaging | None = None
+
+    def take_guard(self) -> None:
+        """Declare the queue that only one connection can own; the broker drops it with us.
+
+        Raises:
+            AccessRefused: It may not be declared.
+            TargetUnavailable: Another connection still holds the lane.
+        """
+        lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
+        channel = self._consuming.channel()
+        try:
+            self._consuming.ask(
+                f"taking the guard of lane {lane}",
+                lambda done: channel.queue_declare(
+                    name, exclusive=True, auto_delete=True, callback=done
+                ),
+            )
+        except EntityLocked as exc:
+            raise TargetUnavailable(
+                f"another process still holds lane {lane} on the broker ({name})"
+            ) from exc
+        self._is_guarded = True
+
+    def enter(self) -> None:
+        """Have entry exchanges for messages with a delay, where they may be had."""
+        if self._settings.use_entries:
+            self._exchanges = _entries(self._settings) or self._exchanges
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        return self._wire.frame_max_bytes
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait (memory or disk alarm), or None."""
+        return self._wire.blocked_reason
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+        """Publish into the native delays; see ``ports.Link``."""
+        self._publisher.publish(batch_pass, self._parcels(batch_pass, messages), settled)
+
+    def staging(self) -> Staging:
+        """Return the lane's staging queue, declared, bound and consumed from now on."""
+        if self._staging is None:
+            self._declare_staging()
+            if not self._is_guarded:
+                self.take_guard()
+            self._staging = RabbitStaging(
+                wire=self._consuming,
+                publisher=self._publisher,
+                queues=self._queues,
+                prefetch=self._prefetch,
+                declare=self._declare_staging,
+            )
+        return self._staging
+
+    def _declare_staging(self) -> None:
+        with admin_session(self._settings.connection, purpose="declare staging") as admin:
+            declare_staging(admin, self._queues)
+
+    def idle(self, wait_s: float) -> None:
+        """Serve the connections for up to *wait_s* seconds."""
+        self._wire.pump.run(_never, wait_s)
+
+    def serve(self) -> None:
+        """Do what is due (heartbeats), without waiting; see ``ports.Link``."""
+        self._wire.pump.serve()
+
+    def close(self) -> None:
+        """Close both connections; never raises, and takes two seconds at most.
+
+        Once the guard says that publishing must end, what still waits to go out is dropped.
+        """
+        try:
+            self._wire.pump.guard()
+        except MigratorError:
+            self._wire.abandon()
+        self._wire.pump.close()
+
+    def _parcels(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+        ledger_id = self._settings.ledger_id
+        for outgoing in messages:
+            message, address = outgoing.message, outgoing.address
+            app_id = build_mark(ledger_id, batch_pass, message.row_index)
+            # a delay of 0 is routed through by level 00's exchange; its queue would add a second
+            exchange = self._exchanges[address.level] if outgoing.delay_s else address.exchange
+            yield Parcel(
+                message.row_index,
+                exchange,
+                address.routing_key,
+                encode_properties(message, app_id=app_id, headers=message.headers),
+                message.body,
+            )
+
+
+def _never() -> bool:
+    return False
+
+
+# ── entries: fanout exchanges that spare the broker the topic matching of 29-word keys ──────────
+
+
+def _native_exchanges(version: DelaysVersion) -> tuple[str, ...]:
+    return tuple(level_name(version, level) for level in range(BITS))
+
+
+def _entries(settings: LinkSettings) -> tuple[str, ...] | None:
+    """Return the entry exchanges by level, declared and bound; None when we may not."""
+    try:
+        with admin_session(settings.connection, purpose="declare entries") as admin:
+            return declare_entries(admin, settings.version)
+    except AccessRefused as exc:
+        _log.warning(
+            "publishing through the native exchanges: entry exchanges may not be declared or bound",
+            extra={"action": "entries_refused", "detail": str(exc)},
+        )
+        return None
+
+
+def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, ...]:
+    """Declare a fanout exchange per level, bound to the native queue; return them by level.
+
+    A message that enters here with its native key expires into the same chain as one that came
+    through the native exchange (measured; design section 5.1).
+    """
+    names = tuple(entry_exchange(version, level) for level in range(BITS))
+    for level, name in enumerate(names):
+        admin.declare_exchange(name, "fanout")
+        admin.bind_queue(name, level_name(version, level), "")
+    return names

@@ -1,0 +1,138 @@
+"""From a batch in the ledger to messages that are ready for the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from migrator.delays.due import delay_s
+from migrator.delays.link_ports import Destinations, Outgoing
+from migrator.delays.routing import DelaysVersion, address
+from migrator.handover.holding import Holding, Lost
+from migrator.ledger.ports import Batches
+from migrator.ledger.work import Batch, Clock, Lease
+from migrator.nservicebus.conversion import Quarantine, Rules, convert
+from migrator.nservicebus.timeouts import EndpointName, NativeMessage, QueueName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A batch without its bad rows, and without those that wait in the store."""
+
+    batch: Batch
+    messages: tuple[NativeMessage, ...]
+    """By row index; may be empty."""
+    columns: Mapping[int, str | None]
+    """The Destination column of each row, by row index."""
+    prepared_at: datetime
+    """What was due by then goes without a delay."""
+
+    @property
+    def rows(self) -> frozenset[int]:
+        """Return the row indexes that go to the broker."""
+        return frozenset(message.row_index for message in self.messages)
+
+
+class Preparer:
+    """Loads, converts and checks the rows of one batch after the other."""
+
+    def __init__(
+        self,
+        *,
+        batches: Batches,
+        destinations: Destinations,
+        holding: Holding,
+        clock: Clock,
+        rules: Rules,
+        own_queue_of: Callable[[EndpointName], QueueName],
+    ) -> None:
+        """Work on *batches* of one lane, by *rules* of one broker.
+
+        *own_queue_of* returns an endpoint's input queue.
+        """
+        self._batches = batches
+        self._holding = holding
+        self._destinations = destinations
+        self._clock = clock
+        self._rules = rules
+        self._own_queue_of = own_queue_of
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
+
+    def limit_bodies(self, body_max_bytes: int) -> None:
+        """Convert for a broker that takes no larger body than this."""
+        self._rules = replace(self._rules, body_max_bytes=body_max_bytes)
+
+    def prepare(self, batch: Batch, lease: Lease, *, answered: Collection[int] = ()) -> Prepared:
+        """Return the messages of *batch*; rows that cannot become one are put into quarantine.
+
+        Rows whose destination cannot be reached go back into the store; those *answered* do not:
+        the broker has them, or has said what becomes of them.
+
+        Raises:
+            TargetError: Destinations could not be checked; nothing was changed.
+            LeaseLost, StoreUnavailable: As ledger and store say.
+        """
+        now, rows = self._clock.now(), self._batches.rows(batch)
+        columns = {row.row_index: row.destination for row in rows}
+        rules = replace(self._rules, own_queue=self._own_queue_of(batch.endpoint))
+        converted = [convert(row, rules=rules, now=now) for row in rows]
+        unfit = [found for found in converted if isinstance(found, Quarantine)]
+        messages = [found for found in converted if isinstance(found, NativeMessage)]
+        unsent = [message for message in messages if message.row_index not in answered]
+        unreachable = self._destinations.unreachable({each.destination for each in unsent})
+        lost = [
+            Lost(
+                row_index=each.row_index,
+                timeout_id=each.timeout_id,
+                column=columns[each.row_index],
+                destination=each.destination,
+                why=unreachable[each.destination],
+            )
+            for each in unsent
+            if each.destination in unreachable
+        ]
+        if unfit:
+            self._batches.quarantine(batch, unfit, lease)
+        if lost:
+            batch = self._holding.set_aside(batch, lost, lease)
+        gone = {each.row_index for each in lost}
+        return Prepared(
+            batch=batch,
+            messages=tuple(each for each in messages if each.row_index not in gone),
+            columns=columns,
+            prepared_at=now,
+        )
+
+
+def outgoing(
+    messages: Iterable[NativeMessage], *, version: DelaysVersion, clock: Clock, least_delay_s: int
+) -> Iterator[Outgoing]:
+    """Yield each message with the delay it has at the moment it is asked for.
+
+    Args:
+        messages: In the order in which they shall be published.
+        version: Generation of the delay levels.
+        clock: Read for every message: the broker may make us wait between two.
+        least_delay_s: 1 for staged passes, which have no way for a delay of 0 (docs/adr/0003).
+    """
+    for message in messages:
+        delay = max(delay_s(message.due_at, now=clock.now()), least_delay_s)
+        yield Outgoing(
+            message=message,
+            delay_s=delay,
+            address=address(version, delay, message.destination),
+        )
+
+
+def at_half(
+    messages: Iterable[Outgoing], count: int, call: Callable[[], None]
+) -> Iterator[Outgoing]:
+    """Yield *messages* unchanged and run *call* before the middle one of *count*."""
+    for index, message in enumerate(messages):
+        if index == count // 2:
+            call()
+        yield message

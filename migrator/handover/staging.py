@@ -1,0 +1,334 @@
+"""A lane's staging queue: hold a pass whole, then dead-letter all of it with one nack.
+
+Rules (design section 5.2; each was measured or cost a message somewhere):
+
+* every delivery stays unacknowledged until ``discard``, ``commit`` or ``settle_receipt``; what is
+  remembered of it is its tag, by pass and row, never its body;
+* the nack goes out on the consuming connection, on the one channel whose tags it names: under a
+  memory alarm the broker stops reading connections that publish;
+* before it, everything unacknowledged up to its tag must be exactly the pass: ``multiple`` would
+  take along anything else;
+* a quorum queue that loses sight of our node for a moment (a short split of the cluster) takes back
+  what we hold and delivers it again, flagged, on the same channel: the tags held are void, so the
+  link is given up, and the next one finds out what became of each commit;
+* what is not ours, or what cannot be told apart, is doubtful and stays where it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from migrator.delays.due import BITS
+from migrator.delays.link_ports import Held, Outgoing, Settled
+from migrator.delays.routing import DelaysVersion, level_name
+from migrator.errors import HandOverDoubtful, TargetUnavailable
+from migrator.nservicebus.headers import CONFIRMATION_ID
+from migrator.nservicebus.marks import ForeignMark, Mark, Pass, build_mark, parse_mark
+from migrator.nservicebus.timeouts import Lane
+from migrator.rabbitmq.admin import AdminSession
+from migrator.rabbitmq.frames import encode_bare_properties, encode_properties
+from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
+from migrator.rabbitmq.publisher import RECEIPT_INDEX, Parcel, Publisher
+from migrator.rabbitmq.wire import Wire
+
+_DELIVERY_LIMIT: Final = 100_000
+"""RabbitMQ 4 drops after 20 by default; every lost connection counts as one delivery."""
+_RECEIPTS_PREFETCH: Final = 100
+_MAX_PREFETCH: Final = 65_535
+_FLUSH_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneQueues:
+    """Which entities belong to one lane of one ledger."""
+
+    ledger_id: str
+    lane: Lane
+    version: DelaysVersion
+
+    @property
+    def staging(self) -> str:
+        """Name of the staging exchange and queue."""
+        return staging_name(self.version, self.ledger_id, self.lane)
+
+    @property
+    def receipts(self) -> str:
+        """Name of the receipts queue."""
+        return receipts_queue(self.ledger_id, self.lane)
+
+
+def declare_staging(admin: AdminSession, queues: LaneQueues) -> None:
+    """Declare and bind a lane's queues and the router; nothing changes when all is there.
+
+    Raises:
+        EntityMismatch: Something of that name exists with other arguments.
+        EntityAbsent: The delay levels do not exist.
+        AccessRefused: A permission is missing.
+    """
+    router = router_exchange(queues.version)
+    admin.declare_exchange(router, "headers")
+    for level in range(BITS):
+        _route(admin, router, level_name(queues.version, level), str(level))
+    admin.declare_queue(queues.receipts, _quorum())
+    _route(admin, router, queues.receipts, receipt_value(queues.ledger_id, queues.lane))
+    admin.declare_exchange(queues.staging, "fanout")
+    admin.declare_queue(queues.staging, staging_arguments(queues.version))
+    admin.bind_queue(queues.staging, queues.staging, "")
+
+
+def staging_arguments(version: DelaysVersion) -> dict[str, str | int]:
+    """Return the arguments of a staging queue; no dead-letter key: the native one must survive."""
+    return _quorum() | {
+        "x-dead-letter-exchange": router_exchange(version),
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-single-active-consumer": True,
+    }
+
+
+def _quorum() -> dict[str, str | int]:
+    return {"x-queue-type": "quorum", "x-delivery-limit": _DELIVERY_LIMIT}
+
+
+def _route(admin: AdminSession, router: str, queue: str, value: str) -> None:
+    admin.bind_queue(router, queue, "", {"x-match": "all", CONFIRMATION_ID: value})
+
+
+@dataclass(slots=True)
+class _HeldPass:
+    """Tags of one pass, by row."""
+
+    tags: dict[int, int] = field(default_factory=dict)
+    receipt_tag: int | None = None
+    highest_tag: int = 0
+
+    def all_tags(self) -> Iterator[int]:
+        yield from self.tags.values()
+        if self.receipt_tag is not None:
+            yield self.receipt_tag
+
+
+@dataclass(slots=True)
+class _Receipts:
+    """Tags of a pass's receipt, which may come more than once, and when the first was read."""
+
+    tags: list[int] = field(default_factory=list)
+    read_s: float = field(default_factory=time.monotonic)
+
+
+class RabbitStaging:
+    """Implements ``ports.Staging`` on a publisher and a consuming connection."""
+
+    def __init__(
+        self,
+        *,
+        wire: Wire,
+        publisher: Publisher,
+        queues: LaneQueues,
+        prefetch: int,
+        declare: Callable[[], None],
+    ) -> None:
+        """Consume both queues; they must be declared, and the lane's guard must be ours.
+
+        Args:
+            wire: The consuming connection, used for nothing else.
+            publisher: The lane's publisher, on its own connection.
+            queues: Which lane of which ledger.
+            prefetch: At least the rows of the largest open batch, its receipt, and a margin.
+            declare: Calls ``declare_staging`` over a connection of its own.
+        """
+        if not 0 < prefetch <= _MAX_PREFETCH:
+            raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
+        self._wire = wire
+        self._publisher = publisher
+        self._queues = queues
+        self.bind_again = declare
+        """Implements ``ports.Staging.bind_again``."""
+        self._held: dict[Pass, _HeldPass] = {}
+        self._published: set[Pass] = set()
+        self._receipts: dict[Pass, _Receipts] = {}
+        self._foreign: str | None = None
+        self._channel = wire.channel()
+        self._consume(self._channel, queues.staging, prefetch, self._on_staged)
+        self._receipts_channel = wire.channel()
+        self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+        """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
+        settled = Settled()
+        self._published.add(batch_pass)
+        sent = _Counted(self._parcels(batch_pass, messages))
+        self._publisher.publish(batch_pass, sent, settled)
+        if settled.returned or len(settled.confirmed) != sent.count:
+            raise TargetUnavailable(
+                f"batch {batch_pass.batch}: {self._queues.staging} did not take all of the pass "
+                f"({len(settled.confirmed)} of {sent.count} confirmed, "
+                f"{len(settled.returned)} returned); abandon it"
+            )
+
+    def held(self) -> Mapping[Pass, Held]:
+        """Return what is held now, by pass; the row sets are live views."""
+        self._raise_foreign()
+        return {
+            batch_pass: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
+            for batch_pass, found in self._held.items()
+        }
+
+    def receipts(self) -> Mapping[Pass, float]:
+        """Return the passes whose receipt arrived behind the router, each with how long ago."""
+        self._raise_foreign()
+        now_s = time.monotonic()
+        return {batch_pass: now_s - found.read_s for batch_pass, found in self._receipts.items()}
+
+    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the connections until *is_enough* or the timeout; return what it last said."""
+        return self._wire.pump.run(is_enough, timeout_s)
+
+    def discard(self, batch_pass: Pass) -> None:
+        """Acknowledge away, one by one, everything held of an abandoned pass."""
+        self._published.discard(batch_pass)
+        found = self._held.pop(batch_pass, None)
+        if found is not None:
+            for tag in found.all_tags():
+                self._wire.tell(self._channel.basic_ack, tag)
+
+    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
+        """Dead-letter the whole pass with one nack: all of it or none."""
+        self._wire.pump.check()
+        found = self._held.get(batch_pass, _HeldPass())
+        self._assert_alone(batch_pass, found, rows)
+        self._wire.tell(self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False)
+        del self._held[batch_pass]
+        self._wire.flush(_FLUSH_S)
+
+    def settle_receipt(self, batch_pass: Pass) -> None:
+        """Acknowledge a receipt; unknown ones are ignored."""
+        self._published.discard(batch_pass)
+        for tag in self._receipts.pop(batch_pass, _Receipts()).tags:
+            self._wire.tell(self._receipts_channel.basic_ack, tag)
+
+    # ── opening ─────────────────────────────────────────────────────────────────────────────
+
+    def _consume(
+        self, channel: Any, queue: str, prefetch: int, on_message: Callable[..., None]
+    ) -> None:
+        self._wire.ask(
+            "setting the prefetch",
+            lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
+        )
+        channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
+        self._wire.ask(
+            f"consuming {queue}",
+            lambda done: channel.basic_consume(queue, on_message, callback=done),
+        )
+
+    def _on_cancel(self, queue: str) -> None:
+        self._wire.pump.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
+
+    # ── publishing ──────────────────────────────────────────────────────────────────────────
+
+    def _parcels(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+        ledger_id, exchange = self._queues.ledger_id, self._queues.staging
+        for outgoing in messages:
+            message = outgoing.message
+            headers = message.headers | {CONFIRMATION_ID: str(outgoing.address.level)}
+            app_id = build_mark(ledger_id, batch_pass, message.row_index)
+            yield Parcel(
+                message.row_index,
+                exchange,
+                outgoing.address.routing_key,
+                encode_properties(message, app_id=app_id, headers=headers),
+                message.body,
+            )
+        yield self._receipt(batch_pass)
+
+    def _receipt(self, batch_pass: Pass) -> Parcel:
+        queues = self._queues
+        properties = encode_bare_properties(
+            app_id=build_mark(queues.ledger_id, batch_pass, None),
+            headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
+        )
+        return Parcel(RECEIPT_INDEX, queues.staging, "receipt", properties, b"")
+
+    # ── the one nack ────────────────────────────────────────────────────────────────────────
+
+    def _assert_alone(self, batch_pass: Pass, found: _HeldPass, rows: frozenset[int]) -> None:
+        if found.tags.keys() != rows or found.receipt_tag is None:
+            raise HandOverDoubtful(
+                f"batch {batch_pass.batch}: {len(found.tags)} rows are held, {len(rows)} and a "
+                "receipt were expected; nothing was sent"
+            )
+        self._raise_foreign()
+        for other, held in self._held.items():
+            if other != batch_pass and any(tag < found.highest_tag for tag in held.all_tags()):
+                raise HandOverDoubtful(
+                    f"batch {batch_pass.batch}: a nack would take along messages of batch "
+                    f"{other.batch}, attempt {other.attempt}; nothing was sent"
+                )
+
+    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+
+    def _on_staged(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
+        mark = self._own_mark(properties.app_id, self._queues.staging)
+        if mark is None:
+            return
+        found = self._held.setdefault(mark.batch_pass, _HeldPass())
+        tag: int = method.delivery_tag
+        found.highest_tag = max(found.highest_tag, tag)
+        if mark.row_index is None:
+            is_new, found.receipt_tag = found.receipt_tag is None, tag
+        else:
+            is_new = found.tags.setdefault(mark.row_index, tag) == tag
+        if method.redelivered and (not is_new or mark.batch_pass in self._published):
+            self._wire.pump.fail(
+                TargetUnavailable(
+                    f"{self._queues.staging} delivers again what we held (its leader lost sight of "
+                    "our node); what became of it is looked up over a new connection"
+                )
+            )
+        elif not is_new:
+            self._doubt(f"{self._queues.staging} holds {properties.app_id!r} twice")
+
+    def _on_receipt(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
+        mark = self._own_mark(properties.app_id, self._queues.receipts)
+        if mark is None:
+            return
+        if mark.row_index is not None:
+            self._doubt(f"{self._queues.receipts} holds {properties.app_id!r}, which is no receipt")
+            return
+        self._receipts.setdefault(mark.batch_pass, _Receipts()).tags.append(method.delivery_tag)
+
+    def _own_mark(self, app_id: str | None, queue: str) -> Mark | None:
+        try:
+            mark = parse_mark(app_id)
+        except ForeignMark as exc:
+            self._doubt(f"{queue} holds a message of somebody else: {exc}")
+            return None
+        if mark.ledger_id != self._queues.ledger_id:
+            self._doubt(f"{queue} holds a message of ledger {mark.ledger_id}")
+            return None
+        return mark
+
+    def _doubt(self, reason: str) -> None:
+        if self._foreign is None:
+            self._foreign = reason
+
+    def _raise_foreign(self) -> None:
+        if self._foreign is not None:
+            raise HandOverDoubtful(f"{self._foreign}; nothing was moved, look before going on")
+
+
+class _Counted:
+    """Iterates once over parcels and remembers how many there were."""
+
+    def __init__(self, parcels: Iterator[Parcel]) -> None:
+        self._parcels = parcels
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Parcel]:
+        for parcel in self._parcels:
+            self.count += 1
+            yield parcel

@@ -1,0 +1,83 @@
+"""Proving, inside a transaction, that a lane and a batch are still ours.
+
+Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them. A
+claim does it the other way round, but on PostgreSQL: who takes a lane whose lease ran out under
+a claim may wait for that claim's batch while it waits for the lane. The database sees it, ends one
+of the two at once, and that one begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from migrator.database.portable import for_update
+from migrator.errors import LeaseLost
+from migrator.ledger.work import Batch, Lease
+from migrator.stores.sql.ledger_side import LedgerSide
+
+_RENEWS_FREELY: Final = "postgresql"
+
+
+def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None:
+    """Keep the lane from changing hands until the end of the transaction.
+
+    On PostgreSQL, ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane
+    over locks the row ``FOR UPDATE`` and therefore waits for us.
+
+    Raises:
+        LeaseLost: It has changed hands already.
+    """
+    table = ledger.lease
+    query = select(table.c.token).where(
+        table.c.name == ledger.lease_name(lease.lane), table.c.token == lease.token
+    )
+    if connection.execute(for_update(query, table, shared=True)).first() is None:
+        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+
+
+@contextmanager
+def under_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> Iterator[None]:
+    """Do work of unknown length that may be committed only while the lane is the lease's.
+
+    PostgreSQL holds the lane from the beginning, and renewals do not wait. Elsewhere they would,
+    until the lease ran out under the work: there, the lane is looked at first, and held at the
+    end. Whoever took it over meanwhile makes the work be rolled back.
+
+    Raises:
+        LeaseLost: It has changed hands. The caller rolls back.
+    """
+    if connection.dialect.name == _RENEWS_FREELY:
+        hold_lease(connection, ledger, lease)
+        yield
+        return
+    table = ledger.lease
+    query = select(table.c.token).where(table.c.name == ledger.lease_name(lease.lane))
+    if connection.scalar(query) != lease.token:
+        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")
+    yield
+    hold_lease(connection, ledger, lease)
+
+
+def hold_batch(
+    connection: Connection, ledger: LedgerSide, batch: Batch, lease: Lease
+) -> tuple[int, int]:
+    """Keep the batch as it is until the end of the transaction; return its size and body bytes.
+
+    Raises:
+        LeaseLost: It is not what the caller believes, or not the lease's any more.
+    """
+    table = ledger.batch
+    query = select(table.c.size, table.c.body_bytes).where(
+        table.c.id == batch.id,
+        table.c.state == batch.state,
+        table.c.attempt == batch.attempt,
+        table.c.lease_token == lease.token,
+    )
+    found = connection.execute(for_update(query, table)).first()
+    if found is None:
+        raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
+    return found.size, found.body_bytes

@@ -1,0 +1,189 @@
+"""Keeping leases alive from a thread of its own, and knowing when one is no longer ours."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Final
+
+from migrator.errors import LeaseLost, MigratorError
+from migrator.ledger.ports import Leases
+from migrator.ledger.work import Lease
+from migrator.nservicebus.timeouts import Lane
+
+_log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 5
+_RENEWALS_AT_ONCE: Final = 8
+"""With 64 leases of 20 s, each renewal may take 2 s before one is lost."""
+
+
+class HeldLease:
+    """A lease in use: what its owner is doing, and until when it may go on without renewal."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        valid_until_s: float,
+        doing: Callable[[], str],
+        is_adopted: bool = False,
+    ) -> None:
+        """Hold *lease* until the monotonic time *valid_until_s*, unless renewed."""
+        self.lease = lease
+        self.doing = doing
+        self.valid_until_s = valid_until_s
+        self.is_adopted = is_adopted
+        """Held to finish what a dead owner left, and to be given back, finished or not."""
+        self.is_lost = False
+        self.is_being_renewed = False
+        """A renewal has no answer yet."""
+        self.beat: Callable[[], None] = lambda: None
+        """Called by whatever works or waits for the lane: a sign of life of its thread."""
+
+    def check(self) -> None:
+        """Return if the lane is still ours.
+
+        Raises:
+            LeaseLost: It was taken, or could not be renewed in time. Stop touching its batches.
+        """
+        if self.is_lost or time.monotonic() >= self.valid_until_s:
+            raise LeaseLost(f"lane {self.lease.lane}: the lease is no longer ours")
+
+
+def evict_dead(leases: Leases, is_surely_dead: Callable[[str], bool]) -> None:
+    """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
+    for lane, owner in leases.holders():
+        if is_surely_dead(owner):
+            leases.evict(lane, owner)
+
+
+class LeaseKeeper:
+    """Acquires lanes and renews all leases that are held, until it is stopped."""
+
+    def __init__(self, leases: Leases, *, owner: str, duration: timedelta) -> None:
+        """Keep leases for *owner*, each for *duration* at a time."""
+        self._leases = leases
+        self._owner = owner
+        self._duration = duration
+        self._held: dict[Lane, HeldLease] = {}
+        self._taking: set[Lane] = set()
+        self._due: SimpleQueue[HeldLease | None] = SimpleQueue()
+        self._renewers: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._soon = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing; leases still held run out by themselves."""
+        self._stopped.set()
+        self._soon.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def renew_soon(self) -> None:
+        """Renew all leases now, so that the ledger tells what their owners do; does not wait."""
+        self._soon.set()
+
+    def working_lanes(self) -> set[Lane]:
+        """Return the lanes this process holds, but for those it adopted."""
+        with self._lock:
+            return {lane for lane, held in self._held.items() if not held.is_adopted}
+
+    def is_busy_with(self, lane: Lane) -> bool:
+        """Return whether a thread of this process holds *lane*, or is about to take it."""
+        with self._lock:
+            return lane in self._held or lane in self._taking
+
+    def acquire(
+        self, lane: Lane, doing: Callable[[], str], *, is_adopted: bool = False
+    ) -> HeldLease | None:
+        """Take *lane*, or return None when somebody else has it."""
+        with self._lock:
+            if lane in self._held or lane in self._taking:
+                return None  # another thread of this process; the ledger knows one owner
+            self._taking.add(lane)
+        try:
+            asked_s = time.monotonic()
+            lease = self._leases.acquire(lane, self._owner, self._duration)
+            if lease is None:
+                return None
+            valid_until_s = asked_s + self._duration.total_seconds()
+            held = HeldLease(lease, valid_until_s=valid_until_s, doing=doing, is_adopted=is_adopted)
+            with self._lock:
+                self._held[lane] = held
+            return held
+        finally:
+            with self._lock:
+                self._taking.discard(lane)
+
+    def surrender(self, held: HeldLease) -> None:
+        """Give the lane back; when the ledger cannot be told, the lease runs out by itself."""
+        with self._lock:
+            self._held.pop(held.lease.lane, None)
+        try:
+            self._leases.surrender(held.lease)
+        except MigratorError as exc:
+            _log.warning(
+                "the lease could not be given back; it runs out by itself",
+                extra={"action": "surrender_failed", "lane": held.lease.lane, "error": str(exc)},
+            )
+
+    def _run(self) -> None:
+        while True:
+            self._soon.wait(self._duration.total_seconds() / _RENEWALS_PER_LEASE)
+            self._soon.clear()
+            if self._stopped.is_set():
+                break
+            self._renew_all()
+        for _ in self._renewers:
+            self._due.put(None)
+
+    def _renew_all(self) -> None:
+        """Have each lease renewed whose last renewal has an answer, several at a time."""
+        with self._lock:
+            due = [held for held in self._held.values() if not held.is_being_renewed]
+        while len(self._renewers) < min(len(due), _RENEWALS_AT_ONCE):
+            renewer = threading.Thread(target=self._renew_due, name="lease-renewer", daemon=True)
+            self._renewers.append(renewer)
+            renewer.start()
+        for held in sorted(due, key=lambda each: each.valid_until_s):
+            held.is_being_renewed = True
+            self._due.put(held)
+
+    def _renew_due(self) -> None:
+        while (held := self._due.get()) is not None:
+            try:
+                self._renew(held)
+            finally:
+                held.is_being_renewed = False
+
+    def _renew(self, held: HeldLease) -> None:
+        asked_s = time.monotonic()
+        try:
+            self._leases.renew(held.lease, self._duration, doing=held.doing())
+        except LeaseLost:
+            held.is_lost = True
+            with self._lock:
+                if self._held.get(held.lease.lane) is not held:
+                    return  # given back meanwhile
+            _log.warning(
+                "somebody else took the lane",
+                extra={"action": "lease_lost", "lane": held.lease.lane},
+            )
+        except MigratorError as exc:
+            _log.warning(
+                "a lease could not be renewed; trying again",
+                extra={"action": "renew_failed", "lane": held.lease.lane, "error": str(exc)},
+            )
+        else:
+            held.valid_until_s = asked_s + self._duration.total_seconds()

@@ -1,0 +1,218 @@
+"""What only an operator may change: the outcome of a doubtful batch, and what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Executable,
+    Row,
+    Select,
+    case,
+    delete,
+    or_,
+    select,
+    update,
+)
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
+from migrator.database.types import database_now
+from migrator.errors import LedgerError
+from migrator.ledger.purging import count_purged
+from migrator.ledger.states import (
+    HALF_DONE,
+    RAISES_ATTEMPT,
+    BatchState,
+    Event,
+    RowState,
+    next_state,
+)
+from migrator.ledger.tables import NO_TOKEN, LedgerTables
+from migrator.nservicebus.timeouts import BatchId, RunId
+
+Resolution = Literal[BatchState.HANDED_OVER, BatchState.CLAIMED]
+_EVENTS: Final = {BatchState.HANDED_OVER: Event.RECEIPT, BatchState.CLAIMED: Event.ABANDON}
+HalfDoneOutcome = Literal[BatchState.CLAIMED, BatchState.RELEASED]
+_OURS: Final = {BatchState.CLAIMING: Event.ALL_TAKEN, BatchState.RELEASING: Event.ABANDON}
+"""What makes a half-done batch a claimed one."""
+WRITTEN_OFF: Final = "written-off"
+"""The reason of rows whose store was gone before it could be asked what became of them."""
+_PURGE_ROWS: Final = 5000
+"""Rows deleted per transaction."""
+_SETTLED: Final = (
+    BatchState.HANDED_OVER,
+    BatchState.DISPATCHED,
+    BatchState.RELEASED,
+    BatchState.RECALLED,
+)
+
+
+class SqlUpkeep:
+    """Decisions of an operator about one ledger."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the ledger in *tables*."""
+        self._engine = engine
+        self._tables = tables
+
+    def resolve(self, batch: BatchId, outcome: Resolution) -> None:
+        """Record what an operator found out about a doubtful batch.
+
+        ``claimed`` means that none of it reached its delays: it is handed over again by the
+        lane's owner. ``handed_over`` means that all of it did.
+
+        Raises:
+            LedgerError: There is no such batch, or it is not doubtful. Nothing was changed.
+        """
+        event, table = _EVENTS[outcome], self._tables.batch
+        state = next_state(BatchState.DOUBTFUL, event)
+        statement = (
+            update(table)
+            .where(table.c.id == batch, table.c.state == BatchState.DOUBTFUL)
+            .values(
+                {
+                    "state": state,
+                    "attempt": table.c.attempt + int(event in RAISES_ATTEMPT),
+                    "lease_token": NO_TOKEN,
+                    f"{state}_at": database_now(),
+                }
+            )
+        )
+        doing = f"resolving batch {batch}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            if connection.execute(statement).rowcount != 1:
+                raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
+
+    def close_half_done(
+        self, batch: BatchId, outcome: HalfDoneOutcome, *, evidence: str, event: Executable
+    ) -> int:
+        """Record what an operator decided about a half-done batch whose store is gone.
+
+        ``claimed``: all of it is ours, and is handed over by the lane's owner. ``released``: none
+        of it is; its rows say ``written-off``, with the *evidence*, and are kept until they are
+        purged. *event* is executed in the same transaction. Return how many rows it was.
+
+        Raises:
+            LedgerError: There is no such batch, or it is not half-done, or a process holds its
+                lane and may still ask the store. Nothing was changed.
+        """
+        table, doing = self._tables.batch, f"closing batch {batch}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            self._demand_no_owner(connection, batch)
+            query = select(table).where(table.c.id == batch, table.c.state.in_(HALF_DONE))
+            found = connection.execute(for_update(query, table)).first()
+            if found is None:
+                raise LedgerError(f"batch {batch} is not half-done; nothing was changed")
+            state = BatchState(found.state)
+            happens = Event.WRITE_OFF if outcome is BatchState.RELEASED else _OURS[state]
+            values = {
+                "state": next_state(state, happens),
+                "attempt": found.attempt + int(happens in RAISES_ATTEMPT),
+                "lease_token": NO_TOKEN,
+                f"{outcome}_at": database_now(),
+            }
+            connection.execute(update(table).where(table.c.id == batch).values(values))
+            if outcome is BatchState.RELEASED:
+                self._write_off(connection, batch, evidence)
+            connection.execute(event)
+        return int(found.size)
+
+    def _demand_no_owner(self, connection: Connection, batch: BatchId) -> None:
+        """Return when nobody has the lane of *batch*, and keep it from being taken.
+
+        The lane is locked before the batch, as by whoever takes it.
+        """
+        table, lease = self._tables.batch, self._tables.lease
+        lane = connection.scalar(select(table.c.lane).where(table.c.id == batch))
+        if lane is None:
+            return  # there is no such batch
+        is_its = lease.c.name == self._tables.lease_name(lane)
+        connection.execute(for_update(select(lease.c.name).where(is_its), lease))
+        query = select(lease.c.owner).where(
+            is_its, lease.c.owner.is_not(None), lease.c.until > database_now()
+        )
+        if owner := connection.scalar(query):
+            raise LedgerError(f"{owner} holds lane {lane}: stop it first; nothing was changed")
+
+    def _write_off(self, connection: Connection, batch: BatchId, evidence: str) -> None:
+        row = self._tables.timeout
+        is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
+        values = {
+            "state": RowState.RELEASED,
+            "going_back": None,
+            "reason": WRITTEN_OFF,
+            "reason_detail": evidence,
+        }
+        statement = update(row).where(row.c.batch_id == batch, is_here)
+        connection.execute(statement.values(values))
+
+    def purge(
+        self,
+        *,
+        before: datetime,
+        run: RunId | None = None,
+        at_most: int | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Delete rows settled and due before *before*, of one run or of all; return how many.
+
+        It ends early when *at_most* rows, or some thousands more, are deleted, or *goes_on*, asked
+        between two transactions, says so.
+
+        Rows in quarantine stay, and so do the batches themselves: they are the books. A row that
+        is not due yet stays however long ago it was settled: its message may still wait in the
+        levels, and only by its row can it be recalled, verified, or told from a leftover copy.
+        What is purged is not recognised should it turn up in the store again.
+        """
+        purged = 0
+        while (at_most is None or purged < at_most) and (not purged or goes_on()):
+            doing = "purging settled rows"
+            with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+                rows = connection.execute(self._purgeable(before, run)).all()
+                if rows:
+                    self._delete(connection, rows)
+            if not rows:
+                break
+            purged += len(rows)
+        return purged
+
+    def _purgeable(self, before: datetime, run: RunId | None) -> Select[Any]:
+        row, batch = self._tables.timeout, self._tables.batch
+        settled_at = case(*((batch.c.state == state, batch.c[f"{state}_at"]) for state in _SETTLED))
+        is_settled = row.c.state.in_((RowState.RELEASED, RowState.RECALLED))
+        query = (
+            select(row.c.id, row.c.batch_id, row.c.state, batch.c.state.label("batch_state"))
+            .join(batch, batch.c.id == row.c.batch_id)
+            .where(
+                batch.c.state.in_(_SETTLED),
+                settled_at < before,
+                or_(batch.c.first_due.is_(None), batch.c.first_due < before),
+                row.c.due < before,
+                or_(row.c.state.is_(None), is_settled),
+                row.c.going_back.is_(None),
+            )
+        )
+        if run is not None:
+            query = query.where(batch.c.run_id == run)
+        dialect = self._engine.dialect.name
+        return first_for_update(query, row, at_most=_PURGE_ROWS, dialect=dialect)
+
+    def _delete(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
+        row = self._tables.timeout
+        ids = [found.id for found in rows]
+        for start in range(0, len(ids), MOST_IN_LIST):
+            some = row.c.id.in_(ids[start : start + MOST_IN_LIST])
+            connection.execute(delete(row).where(some))
+        # the books count a batch's size under its own state; rows that differ were not in it
+        purged, left = Counter[int](), Counter[int]()
+        for found in rows:
+            is_like_its_batch = found.state in (None, found.batch_state)
+            (purged if is_like_its_batch else left)[found.batch_id] += 1
+        count_purged(connection, self._tables.batch, purged, left)

@@ -1,0 +1,286 @@
+"""The ledger as people ask about it; nothing here changes it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, func, select
+
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.database.portable import among
+from migrator.database.types import database_now
+from migrator.errors import LedgerError
+from migrator.ledger.batches import batch_of
+from migrator.ledger.report import (
+    AuditEvent,
+    DoubtfulBatch,
+    EndpointProgress,
+    LaneStatus,
+    OpenCommit,
+    Progress,
+    QuarantineCount,
+    RunSummary,
+    WaitingDestination,
+)
+from migrator.ledger.states import OPEN, BatchState, Mode, RowState
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.views import progress_view
+from migrator.ledger.work import Batch, StoreEndpoint
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane, RunId
+
+
+class SqlBooks:
+    """Progress, lanes and history; each answer is read in one go."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Read the ledger in *tables*."""
+        self._engine = engine
+        self._tables = tables
+        self._progress = progress_view(tables.names)
+
+    def progress(self) -> Progress:
+        """Return the whole ledger at one moment, in database time."""
+        with self._reading("reading the progress") as connection:
+            now = connection.execute(select(database_now())).scalar_one()
+            return Progress(
+                taken_at=now,
+                endpoints=self._endpoints(connection),
+                quarantine=self._quarantine(connection),
+                doubtful=self._doubtful(connection),
+                oldest_open_age=self._oldest_open_age(connection, now),
+                lanes=self._lanes(connection, now),
+                held=self._held(connection),
+            )
+
+    def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
+        """Return how many rows of *endpoints* are in quarantine."""
+        row = self._tables.timeout.c
+        query = select(func.count()).where(
+            row.state == RowState.QUARANTINED, among(row.source, {e.source for e in endpoints})
+        )
+        with self._reading("counting the quarantine") as connection:
+            return connection.execute(query).scalar_one()
+
+    def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
+        """Return how many batches of *endpoints* are doubtful."""
+        batch = self._tables.batch.c
+        query = select(func.count()).where(
+            batch.state == BatchState.DOUBTFUL, among(batch.source, {e.source for e in endpoints})
+        )
+        with self._reading("counting doubtful batches") as connection:
+            return connection.execute(query).scalar_one()
+
+    def held(self) -> Sequence[WaitingDestination]:
+        """Return the destinations whose rows wait in the store."""
+        with self._reading("reading what is held") as connection:
+            return self._held(connection)
+
+    def open_batches(self) -> Sequence[Batch]:
+        """Return every batch that is claimed and not settled, of all lanes, oldest first.
+
+        Takes nobody's lane: any of it may change at once. Doubtful ones are not included.
+        """
+        table = self._tables.batch
+        query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
+        with self._reading("listing open batches") as connection:
+            return [batch_of(row) for row in connection.execute(query).all()]
+
+    def commits_of_others(self, delays: str) -> Sequence[OpenCommit]:
+        """Return the ``committing`` batches that cannot have been staged for *delays*.
+
+        The ledger does not say which run staged a batch. It was one that began when the batch was
+        claimed, or later: where any of these was for *delays*, the batch is left out.
+        """
+        batch, run = self._tables.batch.c, self._tables.run.c
+        query = (
+            select(batch.id, batch.lane, batch.run_id)
+            .where(batch.state == BatchState.COMMITTING)
+            .order_by(batch.id)
+        )
+        with self._reading("listing commits under way") as connection:
+            found = connection.execute(query).all()
+            if not found:
+                return []
+            since = select(run.id, run.options).where(run.id >= min(row.run_id for row in found))
+            runs = {row.id: json.loads(row.options) for row in connection.execute(since)}
+        commits = []
+        for row in found:
+            used = {each.get("delays") for key, each in runs.items() if key >= row.run_id} - {None}
+            if used and delays not in used:
+                commits.append(OpenCommit(batch=row.id, lane=Lane(row.lane), delays=used.pop()))
+        return commits
+
+    def runs(self, *, limit: int = 50) -> Sequence[RunSummary]:
+        """Return the latest runs, newest first."""
+        run, batch = self._tables.run, self._tables.batch
+        claimed = (
+            select(func.coalesce(func.sum(batch.c.size), 0))
+            .where(batch.c.run_id == run.c.id)
+            .scalar_subquery()
+        )
+        query = select(run, claimed.label("claimed")).order_by(run.c.id.desc()).limit(limit)
+        with self._reading("listing runs") as connection:
+            return [_run(row) for row in connection.execute(query)]
+
+    def events(self, *, after: int = 0, limit: int = 200) -> Sequence[AuditEvent]:
+        """Return events whose id is above *after*, oldest first."""
+        event = self._tables.event
+        query = select(event).where(event.c.id > after).order_by(event.c.id).limit(limit)
+        with self._reading("listing events") as connection:
+            return [_event(row) for row in connection.execute(query)]
+
+    def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
+        """Return the latest events, newest first."""
+        event = self._tables.event
+        query = select(event).order_by(event.c.id.desc()).limit(limit)
+        with self._reading("listing the latest events") as connection:
+            return [_event(row) for row in connection.execute(query)]
+
+    def latest_event(self, kind: str) -> AuditEvent | None:
+        """Return the latest event of *kind*; None: there is none."""
+        event = self._tables.event
+        query = select(event).where(event.c.kind == kind).order_by(event.c.id.desc()).limit(1)
+        with self._reading(f"looking for the latest {kind}") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else _event(row)
+
+    def latest_event_of_each(
+        self, kind: str, endpoints: Collection[EndpointName]
+    ) -> Mapping[EndpointName, AuditEvent]:
+        """Return the latest event of *kind* of each of *endpoints* that has one."""
+        event = self._tables.event
+        latest = (
+            select(func.max(event.c.id))
+            .where(event.c.kind == kind, among(event.c.endpoint, endpoints))
+            .group_by(event.c.endpoint)
+        )
+        query = select(event).where(event.c.id.in_(latest))
+        with self._reading(f"looking for the latest {kind} of each endpoint") as connection:
+            return {EndpointName(row.endpoint): _event(row) for row in connection.execute(query)}
+
+    def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
+        view, counts = self._progress.c, defaultdict[str, dict[str, int]](dict)
+        query = select(view.endpoint, view.state, view.rows)
+        for endpoint, state, rows in connection.execute(query):
+            counts[endpoint][state] = int(rows)
+        return [
+            EndpointProgress(endpoint=EndpointName(endpoint), rows=counts[endpoint])
+            for endpoint in sorted(counts)
+        ]
+
+    def _quarantine(self, connection: Connection) -> Sequence[QuarantineCount]:
+        row = self._tables.timeout.c
+        query = (
+            select(row.endpoint, row.reason, func.count())
+            .where(row.state == RowState.QUARANTINED)
+            .group_by(row.endpoint, row.reason)
+            .order_by(row.endpoint, row.reason)
+        )
+        return [
+            QuarantineCount(endpoint=EndpointName(endpoint), reason=reason or "", rows=count)
+            for endpoint, reason, count in connection.execute(query)
+        ]
+
+    def _doubtful(self, connection: Connection) -> Sequence[DoubtfulBatch]:
+        batch = self._tables.batch
+        query = (
+            select(batch)
+            .where(batch.c.state == BatchState.DOUBTFUL)
+            .order_by(batch.c.doubtful_at, batch.c.id)
+        )
+        return [
+            DoubtfulBatch(
+                batch=BatchId(row.id),
+                endpoint=EndpointName(row.endpoint),
+                lane=Lane(row.lane),
+                mode=Mode(row.mode),
+                attempt=row.attempt,
+                size=row.size,
+                since=row.doubtful_at,
+            )
+            for row in connection.execute(query)
+        ]
+
+    def _oldest_open_age(self, connection: Connection, now: datetime) -> timedelta | None:
+        batch = self._tables.batch.c
+        query = select(func.min(batch.claimed_at)).where(batch.state.in_(OPEN))
+        oldest = connection.execute(query).scalar_one()
+        return None if oldest is None else max(now - oldest, timedelta(0))
+
+    def _lanes(self, connection: Connection, now: datetime) -> Sequence[LaneStatus]:
+        batch = self._tables.batch.c
+        counting = (
+            select(batch.lane, func.count()).where(batch.state.in_(OPEN)).group_by(batch.lane)
+        )
+        opened = {lane: count for lane, count in connection.execute(counting)}
+        found = []
+        for row in connection.execute(select(self._tables.lease)):
+            lane = self._tables.lane_of(row.name)
+            if lane in (RECALL_LANE, SCAN_LANE) and row.owner is None:
+                continue  # only there to be locked
+            found.append(
+                LaneStatus(
+                    lane=lane,
+                    owner=row.owner,
+                    doing=row.doing,
+                    until=row.until,
+                    renewed_at=row.renewed_at,
+                    is_alive=row.owner is not None and row.until > now,
+                    open_batches=opened.get(lane, 0),
+                    serves=row.serves,
+                )
+            )
+        return sorted(found, key=lambda status: status.lane)
+
+    def _held(self, connection: Connection) -> Sequence[WaitingDestination]:
+        table = self._tables.held_destination
+        found = [
+            WaitingDestination(
+                endpoint=EndpointName(row.endpoint),
+                source=row.source,
+                destination=row.destination,
+                reason=row.reason,
+                detail=row.detail,
+                tries=row.tries,
+                since=row.since,
+                next_try_at=row.next_try_at,
+            )
+            for row in connection.execute(select(table))
+        ]
+        return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Connection]:
+        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+            yield connection
+
+
+def _run(row: Row[Any]) -> RunSummary:
+    return RunSummary(
+        run=RunId(row.id),
+        endpoint=EndpointName(row.endpoint),
+        status=row.status,
+        begun_at=row.begun_at,
+        ended_at=row.ended_at,
+        tool_version=row.tool_version,
+        options=json.loads(row.options),
+        claimed=int(row.claimed),
+    )
+
+
+def _event(row: Row[Any]) -> AuditEvent:
+    return AuditEvent(
+        id=row.id,
+        at=row.at,
+        kind=row.kind,
+        batch=None if row.batch_id is None else BatchId(row.batch_id),
+        endpoint=None if row.endpoint is None else EndpointName(row.endpoint),
+        actor=row.actor,
+        detail=json.loads(row.detail),
+    )

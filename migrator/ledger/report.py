@@ -1,0 +1,224 @@
+"""What the ledger tells people: progress, lanes, quarantine and history, as values.
+
+The ledger's read side fills them; the command line, metrics and the web page show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.ledger.states import OPEN, BatchState, Mode, RowState
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointProgress:
+    """How many rows of one endpoint are in which state; rows still in the store not included."""
+
+    endpoint: EndpointName
+    rows: Mapping[str, int]
+    """By effective state: the row's own (``RowState``), else its batch's (``BatchState``)."""
+
+    def count(self, state: BatchState | RowState) -> int:
+        """Return how many rows are in *state*."""
+        return self.rows.get(state, 0)
+
+    @property
+    def in_flight(self) -> int:
+        """Claimed and not settled yet; doubtful ones not included."""
+        return sum(self.rows.get(state, 0) for state in OPEN)
+
+    @property
+    def handed_over(self) -> int:
+        """Given to the broker, by its own answer."""
+        return self.count(BatchState.HANDED_OVER)
+
+    @property
+    def dispatched(self) -> int:
+        """Sent to its destination when due, and confirmed."""
+        return self.count(BatchState.DISPATCHED)
+
+    @property
+    def quarantined(self) -> int:
+        """Kept aside with a reason."""
+        return self.count(RowState.QUARANTINED)
+
+    @property
+    def doubtful(self) -> int:
+        """In batches of which nobody can tell."""
+        return self.count(BatchState.DOUBTFUL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineCount:
+    """How many rows of one endpoint are in quarantine for one reason."""
+
+    endpoint: EndpointName
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtfulBatch:
+    """A batch an operator has to look at (``migrator batch resolve``)."""
+
+    batch: BatchId
+    endpoint: EndpointName
+    lane: Lane
+    mode: Mode
+    attempt: int
+    size: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """Who works on a lane, and at what."""
+
+    lane: Lane
+    owner: str | None
+    """None: it was given back."""
+    doing: str | None
+    until: datetime
+    renewed_at: datetime
+    is_alive: bool
+    """Somebody has it, and the lease has not run out."""
+    open_batches: int
+    serves: str | None = None
+    """The table whose dispatcher has this lane; None: a lane of hand-over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingDestination:
+    """A destination that could not be reached; its rows wait in the store."""
+
+    endpoint: EndpointName
+    source: str
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A ``conversion.Reason`` code."""
+    detail: str
+    tries: int
+    """How often it was tried in vain."""
+    since: datetime
+    next_try_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRows:
+    """How many rows wait in the store for one destination that cannot be reached."""
+
+    endpoint: EndpointName
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A ``conversion.Reason`` code."""
+    detail: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The whole ledger at one moment."""
+
+    taken_at: datetime
+    """Database time."""
+    endpoints: Sequence[EndpointProgress]
+    """Sorted by name; may be empty."""
+    quarantine: Sequence[QuarantineCount]
+    """Sorted by endpoint and reason."""
+    doubtful: Sequence[DoubtfulBatch]
+    """Oldest first."""
+    oldest_open_age: timedelta | None
+    """How long ago the oldest batch that is not settled was claimed; None: none is open."""
+    lanes: Sequence[LaneStatus]
+    """Ascending."""
+    held: Sequence[WaitingDestination] = ()
+    """Sorted by endpoint and destination."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFilter:
+    """Which rows in quarantine; None means any."""
+
+    endpoint: str | None = None
+    reason: str | None = None
+    timeout_id: str | None = None
+    mode: Mode | None = None
+    """Of the batch the row was claimed with."""
+
+
+ANY_QUARANTINED: Final = QuarantineFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRow:
+    """A row in quarantine, without its content."""
+
+    key: int
+    """Position in the ledger, for paging."""
+    endpoint: EndpointName
+    source: str
+    timeout_id: TimeoutId
+    batch: BatchId
+    destination: str | None
+    due_at: datetime
+    body_bytes: int
+    reason: str
+    """A ``conversion.Reason`` code."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedTimeout:
+    """A row in quarantine with everything the store had about it."""
+
+    row: QuarantinedRow
+    saga_id: str | None
+    headers_text: str | None
+    """Exactly as stored."""
+    body: bytes | None
+    persistence_version: str | None
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run of the program over one endpoint."""
+
+    run: RunId
+    endpoint: EndpointName
+    status: str
+    begun_at: datetime
+    ended_at: datetime | None
+    tool_version: str
+    options: Mapping[str, object]
+    claimed: int
+    """Rows claimed by it so far, whatever became of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """One entry of the audit trail."""
+
+    id: int
+    at: datetime
+    kind: str
+    batch: BatchId | None
+    endpoint: EndpointName | None
+    actor: str
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCommit:
+    """A staged batch whose receipt is still wanted, from runs into one other generation."""
+
+    batch: BatchId
+    lane: Lane
+    delays: str
+    """The generation of delays that it was staged for."""

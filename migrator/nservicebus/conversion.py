@@ -1,0 +1,312 @@
+"""What becomes of a stored timeout: a native message, or a reason why it cannot be one.
+
+Source: design section 6; reference ``native-delays.md`` sections 8 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from migrator.delays.due import MAX_DELAY_S, seconds_up
+from migrator.delays.routing import MAX_QUEUE_NAME_BYTES
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
+from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time
+
+X_DEATH_RESERVE_BYTES: Final = 16 * 1024
+"""What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""
+SHORT_STRING_BYTES: Final = 255
+_OUR_PROPERTIES_BYTES: Final = 256
+"""app-id, the level of a staged message, and the fixed part of a content header frame."""
+_INT32_MAX: Final = 2**31 - 1
+_ROUNDING: Final = timedelta(seconds=1)
+"""Stores round the due column by up to this; a larger difference means it was edited."""
+_LAST_WITH_OWN_REPLY_TO: Final = 5
+"""The timeout manager of version 5 gives its own queue where nobody said where to reply."""
+
+
+class Reason(StrEnum):
+    """Why a timeout is in quarantine. Codes are public and stable."""
+
+    UNREADABLE_HEADERS = "unreadable-headers"
+    NO_DESTINATION = "no-destination"
+    DESTINATION_UNKNOWN = "destination-unknown"
+    DESTINATION_UNBOUND = "destination-unbound"
+    DESTINATION_NAME_TOO_LONG = "destination-name-too-long"
+    PROPERTY_TOO_LONG = "property-too-long"
+    HEADER_KEY_TOO_LONG = "header-key-too-long"
+    HEADERS_TOO_LARGE = "headers-too-large"
+    BODY_TOO_LARGE = "body-too-large"
+    DELAY_TOO_LONG = "delay-too-long"
+    UNROUTABLE = "unroutable"
+    REFUSED = "refused"
+    BODY_MISSING = "body-missing"
+    ID_TAKEN = "id-taken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A timeout that cannot be handed over as it is."""
+
+    row_index: int
+    timeout_id: TimeoutId
+    reason: Reason
+    detail: str
+    """For a person: what was found; never a body or a header's value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What conversion has to know about this broker and this operator."""
+
+    frame_max_bytes: int = 131_072
+    """As negotiated with the broker; 0: unlimited."""
+    body_max_bytes: int = 134_217_728
+    """The broker's ``max_message_size``; 128 MiB unless configured."""
+    x_death_reserve_bytes: int = X_DEATH_RESERVE_BYTES
+    """What a frame must leave for the marks of the hops still to come."""
+    destination_map: Mapping[str, str] = field(default_factory=dict)
+    """Old queue name to new one (``--map old=new``)."""
+    own_queue: QueueName | None = None
+    """The sending endpoint's queue: where replies to version 5 go that name no address."""
+
+
+class Unfit(Exception):
+    """A timeout cannot be sent, and why."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        """Take a code and what was found."""
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What one way of sending makes of a timeout; everything else is common to all."""
+
+    message_id: str
+    due_at: datetime
+    added: Mapping[str, str | int | None]
+    """Headers that are added or replaced."""
+    longest_name_bytes: int = MAX_QUEUE_NAME_BYTES
+    """Of the destination."""
+
+
+def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage | Quarantine:
+    """Return *timeout* as the broker shall hold it, or why that cannot be.
+
+    Args:
+        timeout: One claimed row.
+        rules: Limits of the broker, and renamed destinations.
+        now: Aware, UTC; what is due too long after it cannot be delayed. Written to ``TimeSent``
+            where the stored one is unusable.
+    """
+    try:
+        stored = readable_headers(timeout, rules)
+        due_at = refined_due(timeout.due_at, stored)
+        _check_delay(due_at, now)
+        form = Form(
+            message_id=h.message_id(stored) or timeout.id,
+            due_at=due_at,
+            added={h.RELATED_TO_TIMEOUT_ID: timeout.id} | delay_headers(due_at, stored, now),
+        )
+        return fitting(timeout, stored, form, rules)
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
+
+
+def quarantine(timeout: StoredTimeout, unfit: Unfit) -> Quarantine:
+    """Return *timeout* with the reason why it cannot be sent."""
+    return Quarantine(
+        row_index=timeout.row_index,
+        timeout_id=timeout.id,
+        reason=unfit.reason,
+        detail=unfit.detail,
+    )
+
+
+def fitting(
+    timeout: StoredTimeout, stored: h.StoredHeaders, form: Form, rules: Rules
+) -> NativeMessage:
+    """Return *timeout*, whose headers are *stored*, as a message that the broker takes.
+
+    Raises:
+        Unfit: It has no destination, or does not fit the broker's limits.
+    """
+    destination = destination_of(timeout.destination, stored, rules.destination_map)
+    _check_destination(destination, form.longest_name_bytes)
+    message = NativeMessage(
+        row_index=timeout.row_index,
+        timeout_id=timeout.id,
+        message_id=form.message_id,
+        destination=destination,
+        due_at=form.due_at,
+        headers={**h.kept_headers(stored), **form.added},
+        type=h.message_type(stored),
+        correlation_id=stored.get(h.CORRELATION_ID),
+        reply_to=h.reply_to(stored) or default_reply_to(stored, rules.own_queue),
+        content_type=stored.get(h.CONTENT_TYPE) or h.DEFAULT_CONTENT_TYPE,
+        body=timeout.body,
+    )
+    _check_properties(message)
+    _check_sizes(message, rules)
+    return message
+
+
+def default_reply_to(stored: h.StoredHeaders, own_queue: QueueName | None) -> QueueName | None:
+    """Return where replies go that name no address, as the timeout manager of version 5 has it."""
+    major, _, _ = (stored.get(h.VERSION) or "").partition(".")
+    is_old = major.isascii() and major.isdigit() and len(major) == 1
+    return own_queue if is_old and int(major) <= _LAST_WITH_OWN_REPLY_TO else None
+
+
+def destination_of(
+    column: str | None, stored: h.StoredHeaders, renamed: Mapping[str, str]
+) -> QueueName:
+    """Return the queue the timeout shall go to; empty when nothing names one.
+
+    The column is what the timeout manager obeys, and what an operator may have edited; the
+    headers it was made from only fill a gap. Renaming comes last, on the bare queue name.
+    """
+    name = (
+        h.queue_part(column)
+        or h.queue_part(stored.get(h.ROUTE_EXPIRED_TO))
+        or h.queue_part(stored.get(h.REPLY_TO_ADDRESS))
+    )
+    return QueueName(renamed.get(name, name))
+
+
+def refined_due(column: datetime, stored: h.StoredHeaders) -> datetime:
+    """Return the due time to the microsecond: the header's when the column merely rounded it."""
+    try:
+        exact = parse_wire_time(stored.get(h.EXPIRE) or "")
+    except NotAWireTime:
+        return column
+    return exact if abs(exact - column) <= _ROUNDING else column
+
+
+def expires_at(headers_text: str | None) -> datetime | None:
+    """Return what the Expire header says; None: there is none, or it cannot be read."""
+    try:
+        return parse_wire_time(h.parse_headers(headers_text).get(h.EXPIRE) or "")
+    except (NotAWireTime, h.UnreadableHeaders):
+        return None
+
+
+def due_offset(column: datetime, headers_text: str | None) -> timedelta:
+    """Return how far the due time is from the Expire header; zero when there is none to compare.
+
+    Whole quarter hours point to a driver that wrote local time.
+    """
+    exact = expires_at(headers_text)
+    return timedelta(0) if exact is None else column - exact
+
+
+def readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
+    """Return the stored headers of *timeout*.
+
+    Raises:
+        Unfit: They cannot be read, or not even their text could fit a frame.
+    """
+    # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
+    characters = len(timeout.headers_text or "")
+    if rules.frame_max_bytes and characters > 6 * rules.frame_max_bytes:
+        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
+    try:
+        return h.parse_headers(timeout.headers_text)
+    except h.UnreadableHeaders as exc:
+        raise Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
+
+
+def _check_delay(due_at: datetime, now: datetime) -> None:
+    """Refuse what no delay holds: it was claimed before a clock was set back by an hour or more."""
+    delay_s = seconds_up(due_at - now)
+    if delay_s > MAX_DELAY_S:
+        raise Unfit(Reason.DELAY_TOO_LONG, f"{delay_s} s; the levels hold {MAX_DELAY_S} s")
+
+
+def _check_destination(destination: QueueName, longest_bytes: int) -> None:
+    if not destination:
+        raise Unfit(Reason.NO_DESTINATION, "neither the column nor a header names a queue")
+    size = len(destination.encode())
+    if size > longest_bytes:
+        raise Unfit(
+            Reason.DESTINATION_NAME_TOO_LONG, f"{size} bytes; a routing key leaves {longest_bytes}"
+        )
+
+
+def delay_headers(
+    due_at: datetime, stored: h.StoredHeaders, now: datetime
+) -> dict[str, str | int | None]:
+    """Return the headers of a native delay: when, and after how many seconds.
+
+    Keeps ``TimeSent + DelayInSeconds = due``: the vendor's tools compute the due time from it.
+    """
+    added: dict[str, str | int | None] = {h.DELIVER_AT: build_wire_time(due_at)}
+    try:
+        delay = seconds_up(due_at - parse_wire_time(stored.get(h.TIME_SENT) or ""))
+        if 0 <= delay <= _INT32_MAX:
+            return added | {h.DELAY_IN_SECONDS: delay}
+    except NotAWireTime:
+        pass
+    remaining = min(max(seconds_up(due_at - now), 0), _INT32_MAX)
+    return added | {h.TIME_SENT: build_wire_time(now), h.DELAY_IN_SECONDS: remaining}
+
+
+def _check_properties(message: NativeMessage) -> None:
+    properties = {
+        "message-id": message.message_id,
+        "type": message.type,
+        "correlation-id": message.correlation_id,
+        "reply-to": message.reply_to,
+        "content-type": message.content_type,
+    }
+    for name, value in properties.items():
+        if value is not None and utf8_bytes(value) > SHORT_STRING_BYTES:
+            raise Unfit(
+                Reason.PROPERTY_TOO_LONG,
+                f"{name} has {utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+            )
+
+
+def _check_sizes(message: NativeMessage, rules: Rules) -> None:
+    _check_keys(message.headers)
+    room = rules.frame_max_bytes - rules.x_death_reserve_bytes
+    size = frame_bytes(message.headers) if rules.frame_max_bytes else 0
+    if size > room and rules.frame_max_bytes:
+        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{size} bytes; one frame leaves {room}")
+    if len(message.body) > rules.body_max_bytes:
+        raise Unfit(
+            Reason.BODY_TOO_LARGE,
+            f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
+        )
+
+
+def _check_keys(headers: Mapping[str, object]) -> None:
+    for key in headers:
+        if utf8_bytes(key) > SHORT_STRING_BYTES:
+            raise Unfit(
+                Reason.HEADER_KEY_TOO_LONG,
+                f"{utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
+            )
+
+
+def frame_bytes(headers: Mapping[str, str | int | None]) -> int:
+    """Return the size of a content header frame, with room for what we add ourselves."""
+    # per header: length of the key, type tag, and length of a long string or an int32
+    size = _OUR_PROPERTIES_BYTES + 6 * (SHORT_STRING_BYTES + 1) + 6 * len(headers)
+    for key, value in headers.items():
+        size += len(key) if key.isascii() else len(key.encode())
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else len(value.encode())
+    return size
+
+
+def utf8_bytes(text: str) -> int:
+    """Return the size of *text* in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,217 @@
+"""Messages in AMQP wire format, written once and fast: two thirds of pika's time went here.
+
+What pika would send for the same message is what stands here, byte for byte (tested). Header
+values are what ``NativeMessage`` allows: ``str`` as long string, ``int`` as int32, ``None`` as
+void; anything else is a bug and raises. Source: AMQP 0-9-1, sections 2.3.5 and 4.2.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from migrator.nservicebus.envelopes import Envelope
+from migrator.nservicebus.timeouts import NativeMessage
+
+_FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload
+_PUBLISH: Final = struct.Struct(">IH")  # basic.publish, and a field that is no longer used
+_CONTENT: Final = struct.Struct(">HHQ")  # class basic, weight, size of the body
+_FLAGS: Final = struct.Struct(">H")
+_UINT32: Final = struct.Struct(">I")
+_LONG_STRING: Final = struct.Struct(">cI")
+_INT32: Final = struct.Struct(">ci")
+
+_END: Final = b"\xce"
+_METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME = 1, 2, 3
+_BASIC: Final = 60
+_BASIC_PUBLISH: Final = 0x003C0028
+_MANDATORY: Final = b"\x01"
+_PERSISTENT: Final = b"\x02"
+"""The delivery mode of all we send: a transient message is gone when the broker restarts."""
+FRAME_OVERHEAD_BYTES: Final = 8
+_SHORT_STRING_BYTES: Final = 255
+
+_CONTENT_TYPE, _HEADERS, _DELIVERY_MODE = 1 << 15, 1 << 13, 1 << 12
+_CORRELATION_ID, _REPLY_TO, _MESSAGE_ID = 1 << 10, 1 << 9, 1 << 7
+_TYPE, _APP_ID = 1 << 5, 1 << 3
+
+_FIXED_BYTES: Final = {12: 1, 11: 1, 6: 8}
+"""Properties that are no short strings, by bit: delivery mode, priority, timestamp."""
+
+HeaderTable = Mapping[str, str | int | None]
+
+
+def short_string(text: str) -> bytes:
+    """Return *text* with its length before it.
+
+    Raises:
+        ValueError: More than 255 bytes; conversion keeps such values away.
+    """
+    data = text.encode()
+    if len(data) > _SHORT_STRING_BYTES:
+        raise ValueError(f"a short string of {len(data)} bytes; AMQP allows {_SHORT_STRING_BYTES}")
+    return bytes((len(data),)) + data
+
+
+@functools.lru_cache(maxsize=4096)
+def _key(text: str) -> bytes:
+    """Header keys repeat from message to message."""
+    return short_string(text)
+
+
+def encode_table(table: HeaderTable) -> bytes:
+    """Return a header table in wire format."""
+    pieces: list[bytes] = []
+    for key, value in table.items():
+        pieces.append(_key(key))
+        if isinstance(value, str):
+            data = value.encode()
+            pieces += (_LONG_STRING.pack(b"S", len(data)), data)
+        elif value is None:
+            pieces.append(b"V")
+        else:
+            pieces.append(_INT32.pack(b"I", value))
+    payload = b"".join(pieces)
+    return _UINT32.pack(len(payload)) + payload
+
+
+def encode_envelope(message: Envelope) -> bytes:
+    """Return the flags and properties of *message*: byte for byte those it was copied from."""
+    if message.raw_properties is not None:
+        return message.raw_properties
+    return encode_properties(message, app_id=None, headers=message.headers)
+
+
+def encode_properties(
+    message: NativeMessage | Envelope, *, app_id: str | None, headers: HeaderTable
+) -> bytes:
+    """Return the flags and properties of *message*, with *headers* in place of its own."""
+    flags = _HEADERS | _DELIVERY_MODE
+    pieces = [b""]  # the flags, once they are known
+    if message.content_type is not None:
+        flags |= _CONTENT_TYPE
+        pieces.append(_key(message.content_type))
+    pieces += (encode_table(headers), _PERSISTENT)
+    if message.correlation_id is not None:
+        flags |= _CORRELATION_ID
+        pieces.append(short_string(message.correlation_id))
+    if message.reply_to is not None:
+        flags |= _REPLY_TO
+        pieces.append(_key(message.reply_to))
+    if message.message_id is not None:
+        flags |= _MESSAGE_ID
+        pieces.append(short_string(message.message_id))
+    if message.type is not None:
+        flags |= _TYPE
+        pieces.append(_key(message.type))
+    if app_id is not None:
+        flags |= _APP_ID
+        pieces.append(short_string(app_id))
+    pieces[0] = _FLAGS.pack(flags)
+    return b"".join(pieces)
+
+
+def encode_bare_properties(*, app_id: str, headers: HeaderTable) -> bytes:
+    """Return the properties of a persistent message that carries only *headers* and a mark."""
+    return b"".join(
+        (
+            _FLAGS.pack(_HEADERS | _DELIVERY_MODE | _APP_ID),
+            encode_table(headers),
+            _PERSISTENT,
+            short_string(app_id),
+        )
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _publish_prefix(exchange: str) -> bytes:
+    return _PUBLISH.pack(_BASIC_PUBLISH, 0) + short_string(exchange)
+
+
+def encode_publish(
+    channel: int,
+    exchange: str,
+    routing_key: str,
+    properties: bytes,
+    body: bytes,
+    *,
+    frame_max_bytes: int,
+) -> list[bytes]:
+    """Return a mandatory ``basic.publish`` as pieces that may be joined.
+
+    Raises:
+        ValueError: The header frame is larger than the negotiated frame; conversion prevents it.
+    """
+    method = _publish_prefix(exchange) + short_string(routing_key) + _MANDATORY
+    header_size = len(properties) + _CONTENT.size
+    largest = frame_max_bytes - FRAME_OVERHEAD_BYTES if frame_max_bytes else len(body) or 1
+    if frame_max_bytes and header_size > largest:
+        raise ValueError(f"properties of {header_size} bytes do not fit a frame of {largest}")
+    pieces = [
+        _FRAME.pack(_METHOD_FRAME, channel, len(method)),
+        method,
+        _END,
+        _FRAME.pack(_HEADER_FRAME, channel, header_size),
+        _CONTENT.pack(_BASIC, 0, len(body)),
+        properties,
+        _END,
+    ]
+    for start in range(0, len(body), largest):
+        part = body if len(body) <= largest else body[start : start + largest]
+        pieces += (_FRAME.pack(_BODY_FRAME, channel, len(part)), part, _END)
+    return pieces
+
+
+def whole_content_header(data: bytes) -> tuple[int, int, int, bytes] | None:
+    """Return the content header frame at the start of *data*, undecoded.
+
+    Returns:
+        Bytes of the frame, channel, bytes of the body, and flags with properties; None when the
+        frame is of another kind, or not whole yet: then it is pika's to judge.
+    """
+    if data[:1] != b"\x02" or len(data) < _FRAME.size:
+        return None
+    _, channel, size = _FRAME.unpack_from(data)
+    end = _FRAME.size + size
+    if len(data) <= end or data[end] != _END[0] or size < _CONTENT.size:
+        return None
+    _, _, body_bytes = _CONTENT.unpack_from(data, _FRAME.size)
+    return end + 1, channel, body_bytes, bytes(data[_FRAME.size + _CONTENT.size : end])
+
+
+def read_content_header(data: bytes) -> tuple[int, int, int, str | None] | None:
+    """Return what a content header frame at the start of *data* says, its header table skipped.
+
+    Returns:
+        Bytes of the frame, channel, bytes of the body, and the ``app-id``; None when the frame is
+        of another kind, not whole yet, or not as expected: then it is pika's to judge.
+    """
+    found = whole_content_header(data)
+    if found is None:
+        return None
+    end, channel, body_bytes, properties = found
+    try:
+        return end, channel, body_bytes, _read_app_id(properties)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+def _read_app_id(data: bytes) -> str | None:
+    """Walk over the properties that come before ``app-id``, in the order of their flags."""
+    at = 0
+    (flags,) = _FLAGS.unpack_from(data, at)
+    at += _FLAGS.size
+    if not flags & _APP_ID:
+        return None
+    for bit in range(15, 3, -1):
+        if not flags & 1 << bit:
+            continue
+        if 1 << bit == _HEADERS:
+            at += _UINT32.size + _UINT32.unpack_from(data, at)[0]
+        elif bit in _FIXED_BYTES:
+            at += _FIXED_BYTES[bit]
+        else:
+            at += 1 + data[at]
+    return data[at + 1 : at + 1 + data[at]].decode()

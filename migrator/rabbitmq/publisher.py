@@ -1,0 +1,287 @@
+"""Publishing with confirms, a bounded window, and every answer matched to its row.
+
+Rules:
+
+* every message is mandatory and confirmed; a row is *confirmed* when the broker acknowledged it,
+  *returned* when the broker gave it back before, and in neither set in every other case;
+* only a message without a delay can be returned for want of a destination. When one with a delay
+  is, an exchange has lost its level or staging queue: that ends the link, and opening the next
+  one binds it again. Its acknowledgement follows all the same, so from then on none counts;
+* messages are drawn from the caller one by one, only when there is room, so that their delays
+  are computed just before they are sent;
+* nothing is sent while the broker blocks us, and no more than ``_BUFFER_BYTES`` waits in the
+  output buffer, whatever the window allows;
+* an answer is kept with the pass it belongs to: what an abandoned pass is still owed can never
+  be counted for a later one;
+* the guard of the connection is asked before anything is sent, however much room there is: an
+  owner that lost its lane, or is to stop, sends nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pika.spec import Basic
+
+from migrator.delays.link_ports import Settled
+from migrator.delays.routing import parse_routing_key
+from migrator.errors import MigratorError, TargetUnavailable
+from migrator.nservicebus.marks import ForeignMark, Pass, parse_mark
+from migrator.rabbitmq.connection import PIKA_FAILURES
+from migrator.rabbitmq.frames import encode_publish
+from migrator.rabbitmq.wire import Wire
+
+IdentityOfReturned = Callable[[Any, Any], Hashable]
+"""From method and properties of a returned message to what its parcel is known by."""
+
+RECEIPT_INDEX: Final = -1
+"""Stands for the receipt among the row indexes of a pass."""
+_SLICE_MESSAGES: Final = 64
+_SLICE_BYTES: Final = 128 * 1024
+_BUFFER_BYTES: Final = 1024 * 1024
+_CHECK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLimits:
+    """How much may be without an answer at a time, and for how long."""
+
+    messages: int = 2000
+    body_bytes: int = 32 * 2**20
+    confirm_deadline_s: float = 60.0
+    """Longest time without any progress while the broker does not block us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message in wire terms."""
+
+    row_index: int
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+    identity: Hashable = None
+    """What a returned message is known by; None: its pass and row index, by its mark."""
+
+
+@dataclass(slots=True, eq=False)
+class _Target:
+    """The pass an answer belongs to."""
+
+    batch_pass: Pass
+    settled: Settled
+    unanswered: int = 0
+
+
+class Publisher:
+    """The publishing channel of one lane."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        limits: WindowLimits,
+        *,
+        identity_of_returned: IdentityOfReturned | None = None,
+    ) -> None:
+        """Open a channel with confirms on *wire*.
+
+        *identity_of_returned* reads a returned message's identity where parcels carry one of
+        their own; else it is the mark's.
+        """
+        self._wire = wire
+        self._identity_of_returned = identity_of_returned or _by_mark
+        self._limits = limits
+        self._channel = wire.channel()
+        self._channel.add_on_return_callback(self._on_return)
+        wire.ask(
+            "switching confirms on",
+            lambda done: self._channel.confirm_delivery(self._on_answer, callback=done),
+        )
+        self._frame_max_bytes = wire.frame_max_bytes
+        self._sent_tag = 0
+        self._lowest_tag = 1
+        self._waiting: dict[int, tuple[_Target, int, int, Hashable]] = {}
+        self._waiting_bytes = 0
+        self._returned: Counter[Hashable] = Counter()
+        self._is_trusted = True
+        self._answers = 0
+        self._bytes_out = 0
+
+    def publish(self, batch_pass: Pass, parcels: Iterable[Parcel], settled: Settled) -> None:
+        """Publish *parcels* and return once each was answered; see ``ports.Link.publish``.
+
+        An error of *parcels* is raised when all that was sent before it is answered.
+        """
+        target = _Target(batch_pass, settled)
+        source = iter(parcels)
+        while True:
+            self._wait(self._has_room)
+            try:
+                drawn = self._draw(source)
+            except MigratorError:  # there is no time now, say; what is sent is not sent again
+                self._wait(lambda: not target.unanswered)
+                raise
+            if not drawn:
+                break
+            self._wire.pump.guard()
+            self._send(target, drawn)
+            self._wire.pump.step(0)
+        self._wait(lambda: not target.unanswered)
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────
+
+    def _has_room(self) -> bool:
+        return (
+            self._wire.blocked_reason is None
+            and len(self._waiting) < self._limits.messages
+            and self._waiting_bytes < self._limits.body_bytes
+            and self._wire.buffered_bytes < _BUFFER_BYTES
+        )
+
+    def _draw(self, source: Iterator[Parcel]) -> list[Parcel]:
+        """Draw what may be sent now; nothing of it counts until it is sent as a whole."""
+        drawn: list[Parcel] = []
+        most = min(_SLICE_MESSAGES, self._limits.messages - len(self._waiting))
+        size = 0
+        while len(drawn) < most and size < _SLICE_BYTES:
+            parcel = next(source, None)
+            if parcel is None:
+                break
+            drawn.append(parcel)
+            size += len(parcel.body) + len(parcel.properties)
+            if self._waiting_bytes + size >= self._limits.body_bytes:
+                break
+        return drawn
+
+    def _send(self, target: _Target, drawn: list[Parcel]) -> None:
+        pieces: list[bytes] = []
+        for parcel in drawn:
+            pieces += encode_publish(
+                self._channel.channel_number,
+                parcel.exchange,
+                parcel.routing_key,
+                parcel.properties,
+                parcel.body,
+                frame_max_bytes=self._frame_max_bytes,
+            )
+        self._wire.send(_joined(pieces))
+        for parcel in drawn:
+            self._sent_tag += 1
+            self._waiting[self._sent_tag] = (
+                target,
+                parcel.row_index,
+                len(parcel.body),
+                parcel.identity,
+            )
+            self._waiting_bytes += len(parcel.body)
+        self._bytes_out += sum(map(len, pieces))
+        target.unanswered += len(drawn)
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────
+
+    def _wait(self, is_done: Any) -> None:
+        """Serve the connections until *is_done*; an endless silence ends the link."""
+        pump = self._wire.pump
+        progress, since_s = self._progress(), time.monotonic()
+        while not pump.run(is_done, _CHECK_S):
+            latest = self._progress()
+            if latest != progress or self._wire.blocked_reason is not None:
+                progress, since_s = latest, time.monotonic()
+            elif time.monotonic() - since_s > self._limits.confirm_deadline_s:
+                pump.fail(
+                    TargetUnavailable(
+                        f"the broker answered nothing for {self._limits.confirm_deadline_s:g} s; "
+                        f"{len(self._waiting)} messages are without an answer"
+                    )
+                )
+
+    def _progress(self) -> tuple[int, int]:
+        return self._answers, self._bytes_out - self._wire.buffered_bytes
+
+    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+
+    def _on_answer(self, frame: Any) -> None:
+        if not self._is_trusted:
+            return
+        method = frame.method
+        is_ack = isinstance(method, Basic.Ack)
+        tag: int = method.delivery_tag
+        self._answers += 1
+        if not method.multiple:
+            self._settle(tag, is_ack=is_ack)
+            return
+        last = tag or self._sent_tag  # 0 stands for everything so far
+        for each in range(self._lowest_tag, last + 1):
+            self._settle(each, is_ack=is_ack)
+        self._lowest_tag = max(self._lowest_tag, last + 1)
+
+    def _settle(self, tag: int, *, is_ack: bool) -> None:
+        found = self._waiting.pop(tag, None)
+        if found is None:
+            return
+        target, row_index, size, identity = found
+        self._waiting_bytes -= size
+        target.unanswered -= 1
+        if self._returned and self._was_returned(identity or (target.batch_pass, row_index)):
+            target.settled.returned.add(row_index)
+        elif is_ack:
+            target.settled.confirmed.add(row_index)
+
+    def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
+        """Note a returned message; its acknowledgement follows on the same channel."""
+        if _has_delay(method.routing_key):
+            self._distrust(f"exchange {method.exchange} leads to no queue any more")
+            return
+        try:
+            identity = self._identity_of_returned(method, properties)
+        except (ForeignMark, *PIKA_FAILURES) as exc:
+            self._distrust(f"the broker returned what we never sent: {exc}")
+            return
+        self._returned[identity] += 1
+
+    def _was_returned(self, identity: Hashable) -> bool:
+        """Take one returned message of that identity off the list, if there is one."""
+        if identity not in self._returned:
+            return False
+        self._returned[identity] -= 1
+        if not self._returned[identity]:
+            del self._returned[identity]
+        return True
+
+    def _distrust(self, reason: str) -> None:
+        self._is_trusted = False
+        self._wire.pump.fail(TargetUnavailable(reason))
+
+
+def _by_mark(_method: Any, properties: Any) -> Hashable:
+    mark = parse_mark(properties.app_id)
+    return mark.batch_pass, RECEIPT_INDEX if mark.row_index is None else mark.row_index
+
+
+def _has_delay(routing_key: str) -> bool:
+    try:
+        return parse_routing_key(routing_key)[0] > 0
+    except ValueError:  # a receipt's
+        return False
+
+
+def _joined(pieces: list[bytes]) -> list[bytes]:
+    """Join small pieces, so that one call of the system sends many; large bodies stay alone."""
+    joined: list[bytes] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if len(piece) < _SLICE_BYTES // 2:
+            small.append(piece)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(piece)
+    if small:
+        joined.append(b"".join(small))
+    return joined

@@ -1,0 +1,370 @@
+"""Connections of one lane, driven by the lane's own thread: no other thread, no lock.
+
+Rules, each learned from how pika works:
+
+* pika's loop is pumped step by step, as its own BlockingConnection does it; nothing happens on
+  a connection (heartbeats, confirms, deliveries) unless somebody pumps;
+* callbacks only note what happened and never raise: pika would turn an exception in one into a
+  lost connection. What was noted is judged after the step;
+* the first thing that goes wrong with any connection fails the pump for good, with its reason;
+* what pika keeps private (reading and sending frames, the size of its output buffer, giving up a
+  connection without a farewell) is used in ``_Connection`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pika.adapters.select_connection import IOLoop, SelectConnection
+from pika.exceptions import ChannelClosedByClient, ConnectionClosedByClient
+from pika.frame import Header
+from pika.spec import BasicProperties
+
+from migrator.errors import TargetError, TargetUnavailable
+from migrator.rabbitmq.addresses import BrokerAddress
+from migrator.rabbitmq.connection import (
+    PIKA_FAILURES,
+    ConnectionSettings,
+    closing_error,
+    opening_error,
+    pika_parameters,
+)
+from migrator.rabbitmq.frames import read_content_header, whole_content_header
+from migrator.rabbitmq.properties import read_properties
+
+_OPEN_TIMEOUT_S: Final = 20.0
+_ANSWER_TIMEOUT_S: Final = 30.0
+_FAREWELL_S: Final = 1.5
+
+
+class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
+    """Adds what pika has, but keeps to itself."""
+
+    def _read_frame(self) -> tuple[int, Any]:
+        """Decode the next frame; of message properties, only what we read.
+
+        A quarter of the time of a staged pass went into header tables that nobody looks at.
+        """
+        found = read_content_header(self._frame_buffer)
+        if found is None:
+            consumed, decoded = super()._read_frame()
+            return consumed, decoded
+        consumed, channel, body_bytes, app_id = found
+        return consumed, Header(channel, body_bytes, BasicProperties(app_id=app_id))
+
+    def send_frames(self, frames: Sequence[bytes]) -> None:
+        """Append frames that are already in wire format to the output."""
+        self._output_marshaled_frames(frames)
+
+    def buffered_bytes(self) -> int:
+        """Return how much output the socket has not taken yet."""
+        return 0 if self._transport is None else int(self._get_write_buffer_size())
+
+    def abandon(self) -> None:
+        """Close the socket without a farewell."""
+        if self._transport is not None:
+            self._terminate_stream(ConnectionClosedByClient(320, "abandoned"))
+
+
+class _ReadingConnection(_Connection):
+    """Reads all properties, by our own reader: those of strangers must not end a connection."""
+
+    def _read_frame(self) -> tuple[int, Any]:
+        found = whole_content_header(self._frame_buffer)
+        if found is None:
+            return SelectConnection._read_frame(self)  # type: ignore[no-any-return]  # pika ships no types
+        consumed, channel, body_bytes, properties = found
+        return consumed, Header(channel, body_bytes, read_properties(properties))
+
+
+class Pump:
+    """Runs what happens on the connections of one lane, while somebody waits for it."""
+
+    def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
+        """Make a loop without connections.
+
+        *guard* is called again and again while somebody waits, and before anything is published:
+        a sign of life. It raises when waiting and publishing must end.
+        """
+        self.guard = guard
+        self._loop: Any = IOLoop()
+        self._loop.activate_poller()
+        self._failure: TargetError | None = None
+        self._is_closed = False
+        self._wires: list[Wire] = []
+
+    @property
+    def loop(self) -> Any:
+        """The loop that connections are opened on."""
+        return self._loop
+
+    def fail(self, error: TargetError) -> None:
+        """Remember the first thing that went wrong; everything that waits ends with it."""
+        if self._failure is None:
+            self._failure = error
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did.
+
+        Raises:
+            TargetUnavailable: A connection went away.
+            TargetError: The broker refused something.
+        """
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args) from self._failure
+        if self._is_closed:
+            raise TargetUnavailable("the link is closed")
+
+    def run(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the connections until *is_done* or the timeout; at least one step either way.
+
+        Returns what *is_done* said last. Raises as ``check`` and the guard do.
+        """
+        self.check()
+        deadline_s = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while not is_done():
+            self.guard()
+            self.step(max(left_s, 0.0))
+            self.check()
+            if left_s <= 0:
+                return is_done()
+            left_s = deadline_s - time.monotonic()
+        return True
+
+    def step(self, wait_s: float) -> None:
+        """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
+        if self._is_closed:
+            return
+        bound = self._loop.call_later(wait_s, _nothing)
+        try:
+            self._loop.poll()
+            self._loop.process_timeouts()
+        except Exception as exc:  # pika also asserts, and looks into what a lost peer has emptied
+            broken = TargetUnavailable(f"the connection broke: {exc!r}")
+            broken.__cause__ = exc
+            self.fail(broken)
+        finally:
+            self._loop.remove_timeout(bound)
+
+    def serve(self) -> None:
+        """Do what is due (heartbeats), without waiting, and give no sign of life.
+
+        Raises as ``check`` does.
+        """
+        self.check()
+        self.step(0.0)
+        self.check()
+
+    def adopt(self, wire: Wire) -> None:
+        """Take care of closing *wire*, however often it is told to."""
+        if wire not in self._wires:
+            self._wires.append(wire)
+
+    def close(self) -> None:
+        """Close every connection, within about two seconds; never raises."""
+        if self._is_closed:
+            return
+        for wire in self._wires:
+            wire.begin_close()
+        self._wind_down(_FAREWELL_S)
+        for wire in self._wires:
+            wire.abandon()
+        self._wind_down(_FAREWELL_S / 3)
+        self._is_closed = True
+        with contextlib.suppress(Exception):
+            self._loop.close()
+
+    def _wind_down(self, patience_s: float) -> None:
+        deadline_s = time.monotonic() + patience_s
+        while not all(wire.is_closed for wire in self._wires) and time.monotonic() < deadline_s:
+            with contextlib.suppress(Exception):
+                self.step(0.05)
+
+
+def _nothing() -> None:
+    """Bound a wait: a timer's time is when pika stops waiting for sockets."""
+
+
+class Wire:
+    """One connection to the broker on a pump."""
+
+    def __init__(
+        self,
+        pump: Pump,
+        settings: ConnectionSettings,
+        name: str,
+        *,
+        reads_properties: bool = False,
+    ) -> None:
+        """Open the connection, waiting for it.
+
+        With *reads_properties*, messages come with ``properties.Properties``; else with nothing
+        but their ``app-id``.
+
+        Raises:
+            AccessRefused: Wrong user, password or virtual host.
+            TargetUnavailable: No node answered.
+        """
+        self.pump = pump
+        self.blocked_reason: str | None = None
+        self._is_open = False
+        self._is_closing = False
+        self._refused: TargetError | None = None
+        self._kind = _ReadingConnection if reads_properties else _Connection
+        try:
+            settings.try_nodes(lambda address: self._connect(settings, address, name))
+        except TargetError as exc:
+            pump.fail(exc)
+            raise
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+
+    def _connect(self, settings: ConnectionSettings, address: BrokerAddress, name: str) -> None:
+        """Open the connection to one node, waiting for it."""
+        self._address, self._refused = address, None
+        connection = self._connection = self._kind(
+            pika_parameters(settings, address, name),
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_open_error,
+            on_close_callback=self._on_close,
+            custom_ioloop=self.pump.loop,
+        )
+        self.pump.adopt(self)  # not before: without a connection there is nothing to close
+        try:
+            self.pump.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
+        finally:
+            if not self._is_open:
+                self._say_farewell(connection)
+        if self._refused is not None:
+            raise self._refused
+        if not self._is_open:
+            raise TargetUnavailable(f"{address}: no connection in {_OPEN_TIMEOUT_S} s")
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        return int(self._connection.params.frame_max)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Output that the socket has not taken yet."""
+        return self._connection.buffered_bytes() if self._is_open else 0
+
+    def channel(self) -> Any:
+        """Open a channel; when the broker closes it, the pump fails with the broker's words."""
+        self.pump.check()
+        opened: list[Any] = []
+        try:
+            channel = self._connection.channel(on_open_callback=opened.append)
+        except PIKA_FAILURES as exc:
+            raise closing_error(exc, self._address) from exc
+        channel.add_on_close_callback(self._on_channel_close)
+        self._await(opened, "opening a channel")
+        return channel
+
+    def close_channel(self, channel: Any) -> None:
+        """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""
+        self.tell(channel.close)
+        if not self.pump.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
+            self.pump.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
+            self.pump.check()
+
+    def ask(self, doing: str, call: Callable[[Callable[[Any], None]], object]) -> Any:
+        """Make one call that the broker answers, wait, and return the answer's method."""
+        answers: list[Any] = []
+        try:
+            call(answers.append)
+        except PIKA_FAILURES as exc:
+            self.pump.fail(closing_error(exc, self._address))
+        self._await(answers, doing)
+        return answers[0].method
+
+    def tell(self, call: Callable[..., object], *args: object, **options: object) -> None:
+        """Make one call that the broker does not answer.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; nothing was sent.
+        """
+        self.pump.check()
+        try:
+            call(*args, **options)
+        except PIKA_FAILURES as exc:
+            self.pump.fail(closing_error(exc, self._address))
+            self.pump.check()
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Append ready-made frames to the output.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; nothing was sent.
+        """
+        self.pump.check()
+        self._connection.send_frames(frames)
+
+    def flush(self, timeout_s: float) -> None:
+        """Push the output towards the socket for a while; raises what the guard does."""
+        with contextlib.suppress(TargetError):
+            self.pump.run(lambda: self.buffered_bytes == 0, timeout_s)
+
+    def _await(self, answers: list[Any], doing: str) -> None:
+        if not self.pump.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
+            self.pump.fail(TargetUnavailable(f"{self._address}: no answer while {doing}"))
+            self.pump.check()
+
+    # ── ending ──────────────────────────────────────────────────────────────────────────────
+
+    def begin_close(self) -> None:
+        """Say farewell; a broker that does not read us under an alarm would never hear it."""
+        self._is_closing = True
+        if self.blocked_reason is not None:
+            self.abandon()
+        else:
+            self._say_farewell(self._connection)
+
+    @staticmethod
+    def _say_farewell(connection: _Connection) -> None:
+        with contextlib.suppress(Exception):
+            if not (connection.is_closed or connection.is_closing):
+                connection.close()
+
+    def abandon(self) -> None:
+        """Drop the connection at once."""
+        self._is_closing = True
+        with contextlib.suppress(Exception):
+            self._connection.abandon()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left of the connection."""
+        return bool(self._connection.is_closed)
+
+    # ── what pika calls ─────────────────────────────────────────────────────────────────────
+
+    def _on_open(self, connection: Any) -> None:
+        self._is_open = self._is_open or connection is self._connection  # else it was given up
+
+    def _on_open_error(self, connection: Any, error: BaseException) -> None:
+        if connection is self._connection:
+            self._refused = opening_error(error, self._address)
+
+    def _on_close(self, connection: Any, error: BaseException) -> None:
+        if connection is not self._connection:
+            return
+        self._is_open = False
+        if not self._is_closing:
+            self.pump.fail(closing_error(error, self._address))
+
+    def _on_channel_close(self, _channel: Any, error: BaseException) -> None:
+        if not (self._is_closing or isinstance(error, ChannelClosedByClient)):
+            self.pump.fail(closing_error(error, self._address))
+
+    def _on_blocked(self, _connection: Any, frame: Any) -> None:
+        reason = frame.method.reason or "no reason given"
+        self.blocked_reason = str(reason)
+
+    def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
+        self.blocked_reason = None

@@ -1,0 +1,247 @@
+"""What the ledger expects in the delay levels, without reading every row that was handed over.
+
+Rules of this file: a batch whose rows are all due, or all due later than the margin, is counted
+by its size; rows are read only of batches in between, and those that differ from their batch. A
+ledger with a million rows is asked this again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, false, func, or_, select
+
+from migrator.database.engine import reading
+from migrator.database.failures import translating
+from migrator.database.portable import flag
+from migrator.errors import StoreError
+from migrator.ledger.states import BatchState
+from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.stores.sql.ledger_side import LedgerSide
+
+_CHUNK: Final = 500
+"""Batches whose rows are read with one query."""
+_Batch = Row[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The moments that part what has left, what is too near, and what can come back."""
+
+    now: datetime
+    not_before: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    in_levels: int = 0
+    too_near: int = 0
+    left: int = 0
+    first_due: datetime | None = None
+    is_exact: bool = True
+
+    def add(self, in_levels: int, too_near: int, left: int, first_due: datetime | None) -> None:
+        self.in_levels += in_levels
+        self.too_near += too_near
+        self.left += left
+        if first_due is not None:
+            self.first_due = min(self.first_due or first_due, first_due)
+
+
+class LedgerForecasts:
+    """What recalls from every kind of store tell alike: it is in the ledger alone."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+        """Ask *ledger*, in the database of *engine*."""
+        self._engine = engine
+        self._ledger = ledger
+
+    def forecast(
+        self,
+        scope: RecallScope,
+        *,
+        now: datetime,
+        not_before: datetime,
+        exact_rows: int | None = None,
+    ) -> RecallForecast:
+        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
+        doing = "counting what could be recalled"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            span = Span(now=now, not_before=not_before)
+            forecaster = Forecaster(connection, self._ledger, scope)
+            return forecaster.forecast(span, exact_rows=exact_rows)
+
+
+class Forecaster:
+    """Counts within one transaction of the caller's."""
+
+    def __init__(self, connection: Connection, ledger: LedgerSide, scope: RecallScope) -> None:
+        """Count what *scope* means in *ledger*."""
+        self._connection = connection
+        self._row = ledger.timeout
+        self._batch = ledger.batch
+        self._scope = scope
+
+    def forecast(self, span: Span, *, exact_rows: int | None) -> RecallForecast:
+        """Return the counts; beyond *exact_rows* rows in between, by the batches' due times."""
+        tally = _Tally()
+        self._add_whole(tally, span)
+        between = self._between(span)
+        exact, rest = _parted(between, exact_rows)
+        for start in range(0, len(exact), _CHUNK):
+            self._add_rows(tally, span, [batch.id for batch in exact[start : start + _CHUNK]])
+        for batch in rest:
+            _add_estimate(tally, span, batch)
+        margin = span.not_before - span.now
+        return RecallForecast(
+            in_levels=tally.in_levels,
+            too_near=tally.too_near,
+            left=tally.left,
+            possible_until=None if tally.first_due is None else tally.first_due - margin,
+            may_find=self._may_find(span),
+            is_exact=tally.is_exact,
+        )
+
+    def _add_whole(self, tally: _Tally, span: Span) -> None:
+        """Add batches that are wholly on one side: their sizes without the rows that differ."""
+        batch, row = self._batch.c, self._row.c
+        is_past, is_far = self._is_past(span), self._is_far(span)
+        # counted before it is joined: a planner without statistics would look for each row again
+        differing = (
+            select(row.batch_id, func.count().label("rows"))
+            .where(row.state.is_not(None))
+            .group_by(row.batch_id)
+            .subquery()
+        )
+        rest = batch.size - func.coalesce(differing.c.rows, 0)
+        # told of each batch before it is summed up: SQL Server has no subquery within a sum
+        each = (
+            select(
+                flag(is_past).label("is_past"),
+                flag(is_far).label("is_far"),
+                rest.label("rest"),
+                batch.first_due,
+            )
+            .select_from(self._batch)
+            .outerjoin(differing, differing.c.batch_id == batch.id)
+            .where(*self._of_scope())
+            .subquery()
+        )
+        query = select(
+            _sum(each.c.is_past == 1, each.c.rest),
+            _sum(each.c.is_far == 1, each.c.rest),
+            func.min(case((each.c.is_far == 1, each.c.first_due))),
+        )
+        left, far, first_due = self._connection.execute(query).one()
+        tally.add(int(far), 0, int(left), first_due)
+
+    def _between(self, span: Span) -> Sequence[_Batch]:
+        batch, which = self._batch.c, self._of_scope()
+        if not self._reads_rows:
+            is_whole = or_(self._is_past(span), batch.first_due >= span.not_before)
+            which.append(flag(is_whole) == 0)
+        query = (
+            select(batch.id, batch.size, batch.first_due, batch.last_due)
+            .where(*which)
+            .order_by(batch.id.desc())
+        )
+        return self._connection.execute(query).all()
+
+    def _add_rows(self, tally: _Tally, span: Span, batches: Sequence[int]) -> None:
+        row = self._row.c
+        is_far = row.due >= span.not_before
+        query = select(
+            _sum(is_far, 1),
+            _sum((row.due > span.now) & ~is_far, 1),
+            _sum(row.due <= span.now, 1),
+            func.min(case((is_far, row.due))),
+        ).where(row.batch_id.in_(batches), row.state.is_(None), *of_rows(row, self._scope))
+        in_levels, too_near, left, first_due = self._connection.execute(query).one()
+        tally.add(int(in_levels), int(too_near), int(left), first_due)
+
+    def _may_find(self, span: Span) -> bool:
+        batch = self._batch.c
+        is_to_come = or_(batch.last_due.is_(None), batch.last_due > span.now)
+        query = select(batch.id).where(*self._of_scope(), is_to_come).limit(1)
+        return self._connection.scalar(query) is not None
+
+    @property
+    def _reads_rows(self) -> bool:
+        """Whether the scope means single rows of a batch, so that none is counted by its size."""
+        scope = self._scope
+        return any(
+            each is not None for each in (scope.destination, scope.due_from, scope.due_until)
+        )
+
+    def _is_past(self, span: Span) -> ColumnElement[bool]:
+        return false() if self._reads_rows else self._batch.c.last_due <= span.now
+
+    def _is_far(self, span: Span) -> ColumnElement[bool]:
+        """Return the condition of a batch that is still to come, with rows that are not back.
+
+        A batch all of whose rows came back, or were purged, has none.
+        """
+        if self._reads_rows:
+            return false()
+        row, batch = self._row.alias().c, self._batch.c
+        is_there = select(row.id).where(row.batch_id == batch.id, row.state.is_(None)).exists()
+        return and_(batch.first_due >= span.not_before, is_there)
+
+    def _of_scope(self) -> list[ColumnElement[bool]]:
+        batch = self._batch.c
+        return [batch.state == BatchState.HANDED_OVER, *of_batches(batch, self._scope)]
+
+
+def of_batches(batch: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
+    """Return what *scope* demands of a batch."""
+    found: list[ColumnElement[bool]] = []
+    if scope.source is not None:
+        found.append(batch.source == scope.source)
+    if scope.run is not None:
+        found.append(batch.run_id == scope.run)
+    return found
+
+
+def of_rows(row: Any, scope: RecallScope) -> list[ColumnElement[bool]]:
+    """Return what *scope* demands of a row beyond its batch."""
+    found: list[ColumnElement[bool]] = []
+    if scope.destination is not None:
+        found.append(row.destination == scope.destination)
+    if scope.due_from is not None:
+        found.append(row.due >= scope.due_from)
+    if scope.due_until is not None:
+        found.append(row.due < scope.due_until)
+    return found
+
+
+def _sum(which: ColumnElement[bool], value: Any) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((which, value), else_=0)), 0)
+
+
+def _parted(
+    batches: Sequence[_Batch], exact_rows: int | None
+) -> tuple[Sequence[_Batch], Sequence[_Batch]]:
+    """Return the batches whose rows are read, and the rest."""
+    rows = 0
+    for index, batch in enumerate(batches):
+        rows += batch.size
+        if exact_rows is not None and rows > exact_rows:
+            return batches[:index], batches[index:]
+    return batches, ()
+
+
+def _add_estimate(tally: _Tally, span: Span, batch: _Batch) -> None:
+    """Add a batch as if its rows were due evenly between its first and its last."""
+    tally.is_exact = False
+    first, last = batch.first_due or span.now, batch.last_due or span.now
+    left = _share(first, last, span.now, batch.size)
+    near = _share(first, last, span.not_before, batch.size) - left
+    tally.add(batch.size - left - near, near, left, max(first, span.not_before))
+
+
+def _share(first: datetime, last: datetime, until: datetime, size: int) -> int:
+    length = max(last - first, timedelta(microseconds=1))
+    return round(size * min(max((until - first) / length, 0.0), 1.0))

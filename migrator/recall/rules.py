@@ -1,0 +1,80 @@
+"""Bringing handed-over timeouts back: which ones, and what became of each message that was found.
+
+Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from migrator.nservicebus.timeouts import RunId
+
+
+class RecallOutcome(StrEnum):
+    """What a message in a delay level turned out to be."""
+
+    RESTORED = "restored"
+    """Its row is back in its table; the message may go."""
+    LEFTOVER = "leftover"
+    """Its row was restored before; this copy may go."""
+    TOO_NEAR = "too_near"
+    """It is due so soon that it is left to the broker."""
+    OUT_OF_SCOPE = "out_of_scope"
+    """The ledger knows it, but it is not meant."""
+    UNSETTLED = "unsettled"
+    """The ledger does not say that it was handed over: its batch is doubtful, say; it stays."""
+    TAKEN = "taken"
+    """The table has its id again; a person has to look."""
+    STORE_GONE = "store_gone"
+    """The store it came from is gone, or is not the one of the settings; it stays."""
+    DIFFERENT = "different"
+    """It bears the mark of a row of ours, but neither its id nor its content."""
+    FOREIGN = "foreign"
+    """It bears no mark of this ledger, or one of a row that is no longer known."""
+
+
+MAY_GO = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})
+"""Outcomes after which the message is taken out of its level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallScope:
+    """Which handed-over timeouts are to come back; None means any."""
+
+    source: str | None = None
+    run: RunId | None = None
+    destination: str | None = None
+    """As in the Destination column."""
+    due_from: datetime | None = None
+    """Inclusive; aware, UTC."""
+    due_until: datetime | None = None
+    """Exclusive; aware, UTC."""
+
+    def may_mean(self, source: str, run: RunId) -> bool:
+        """Return whether rows of a batch of *source* and *run* may be meant."""
+        return self.source in (None, source) and self.run in (None, run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallForecast:
+    """What the ledger expects a recall to find, by due time; the broker was not asked."""
+
+    in_levels: int
+    """Due later than the margin: they can come back."""
+    too_near: int
+    """Due within the margin: they are left to the broker."""
+    left: int
+    """Already due: they are with their destinations."""
+    possible_until: datetime | None
+    """When the first of *in_levels* gets too near, or somewhat earlier; None: there is none."""
+    may_find: bool
+    """Whether a recall could meet anything: also copies whose rows are back already."""
+    is_exact: bool = True
+    """False: too many batches are due in part; they were counted by their due times."""
+
+    @property
+    def was_handed_over(self) -> bool:
+        """Whether there ever was anything to recall."""
+        return bool(self.in_levels or self.too_near or self.left)

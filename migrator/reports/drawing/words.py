@@ -1,0 +1,85 @@
+"""What codes mean, in the plain words of somebody who does not run the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from migrator.nservicebus.conversion import Reason
+from migrator.preview.report import BEYOND
+from migrator.verify.report import Discrepancy
+
+DUE: Final[Mapping[str, str]] = {
+    "overdue": "overdue",
+    "1m": "within a minute",
+    "1h": "within an hour",
+    "1d": "within a day",
+    "1w": "within a week",
+    "30d": "within 30 days",
+    "1y": "within a year",
+    "8.5y": "within 8.5 years",
+    BEYOND: "later",
+}
+"""Steps of the histogram of due times."""
+
+REASONS: Final[Mapping[str, str]] = {
+    Reason.UNREADABLE_HEADERS: "what is stored about the message cannot be read",
+    Reason.NO_DESTINATION: "nothing says where the message has to go",
+    Reason.DESTINATION_UNKNOWN: "the broker has no queue of that name",
+    Reason.DESTINATION_UNBOUND: "the queue is there, but no way leads to it out of the delays",
+    Reason.DESTINATION_NAME_TOO_LONG: "the name of the queue is longer than the broker can route",
+    Reason.PROPERTY_TOO_LONG: "a property of the message is longer than the protocol allows",
+    Reason.HEADER_KEY_TOO_LONG: "the name of a header is longer than the protocol allows",
+    Reason.HEADERS_TOO_LARGE: "all headers together are larger than the broker passes on",
+    Reason.BODY_TOO_LARGE: "the message is larger than the broker takes",
+    Reason.UNROUTABLE: "it was due and sent, and came back: nothing is bound for its destination",
+    Reason.REFUSED: "the broker refused the message",
+    Reason.DELAY_TOO_LONG: "it is due later than the levels can hold",
+    Reason.BODY_MISSING: "the store has lost the body, so nobody can send it",
+    Reason.ID_TAKEN: "it was to go back, and the store has another timeout of its id",
+}
+"""Why a timeout is set aside."""
+
+DISCREPANCIES: Final[Mapping[str, tuple[str, str]]] = {
+    Discrepancy.ROWS_GONE: (
+        "rows are gone from the ledger",
+        "Somebody deleted them. Look into a backup of the ledger.",
+    ),
+    Discrepancy.ROWS_TOO_MANY: (
+        "the ledger has more rows than were claimed",
+        "Somebody inserted them. Find out who.",
+    ),
+    Discrepancy.CONTENT_CHANGED: (
+        "a row in the ledger is not what was claimed",
+        "Do not recall it before you know which is right.",
+    ),
+    Discrepancy.IN_BOTH_PLACES: (
+        "a timeout is in its old table and in the ledger",
+        "Was a backup restored? Whoever sends from the table sends it twice.",
+    ),
+    Discrepancy.MISSING: (
+        "a timeout is missing from the delay levels",
+        "It will not be sent. Its content is in the ledger.",
+    ),
+    Discrepancy.TOO_FEW: (
+        "the delay levels hold too few messages",
+        "`migrator verify --scan` tells which are missing.",
+    ),
+    Discrepancy.TWICE: (
+        "a timeout is in the delay levels twice",
+        "It will be delivered twice, with the same message id; an outbox drops the copy.",
+    ),
+    Discrepancy.DIFFERENT: (
+        "a message is not what the ledger says",
+        "Compare both before anything is recalled.",
+    ),
+    Discrepancy.STRAY: (
+        "a timeout that was taken back is still in a delay level",
+        "After a recall that was killed, `migrator recall` again takes it away.",
+    ),
+    Discrepancy.LATE: (
+        "a timeout is due and still in a delay level",
+        "`migrator delays verify` tells whether a level stands still.",
+    ),
+}
+"""What does not agree, and what to do."""

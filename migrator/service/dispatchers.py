@@ -1,0 +1,318 @@
+"""One thread per dispatcher: wait for its lease, open a link, work; when something breaks, again.
+
+An endpoint has one active dispatcher. Whoever does not get the lease is a hot standby: it looks
+every second, and takes over when the lease ends or its owner is surely dead. By then the broker
+has closed a silent owner's connection, because the lease is longer than three heartbeats.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Protocol
+
+from migrator.dispatcher.session import DispatcherSession
+from migrator.errors import (
+    Interrupted,
+    LeaseLost,
+    LedgerAdopted,
+    MigratorError,
+)
+from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
+from migrator.ledger.ports import Leases
+from migrator.nservicebus.timeouts import EndpointName, Lane
+from migrator.service.worker import Stop, WorkerThread
+
+_log = logging.getLogger(__name__)
+
+_STANDBY_LOOK_S: Final = 1.0
+_FIRST_BACKOFF_S: Final = 0.5
+_MAX_BACKOFF_S: Final = 10.0
+_TELL_EVERY_S: Final = 10.0
+_QUIET_S: Final = 1.5
+"""With ``once``: done after so long without anything to do; two polls fit in."""
+
+
+class OpenedDispatcher(Protocol):
+    """A session with its link; closing it closes both."""
+
+    session: DispatcherSession
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None; asked by other threads."""
+        ...
+
+    def close(self, *, at_once: bool) -> None:
+        """End the session and its link; never raises.
+
+        With *at_once*, nothing that is still on its way out is sent any more.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """What an outage means."""
+
+    critical_after: timedelta
+    exits: bool
+    """The process ends once an outage is critical."""
+    patience: timedelta
+    """With ``once``: give up after failing for so long."""
+
+
+class DispatcherThread(WorkerThread):
+    """Is the dispatcher of one endpoint, or waits to be."""
+
+    def __init__(
+        self,
+        endpoint: EndpointName,
+        *,
+        find_lane: Callable[[], Lane],
+        leases: Leases,
+        keeper: LeaseKeeper,
+        open_session: Callable[[HeldLease], OpenedDispatcher],
+        is_surely_dead: Callable[[str], bool],
+        outage: Outage,
+        stop: Stop,
+        once: bool,
+        finishes_only: bool = False,
+    ) -> None:
+        """Prepare a thread; ``start`` lets it run.
+
+        With *finishes_only*, it ends when what an earlier process left open is settled.
+        """
+        super().__init__(
+            f"dispatcher-{endpoint}",
+            stop=stop,
+            crash_action="dispatcher_crashed",
+            facts={"endpoint": endpoint},
+        )
+        self._endpoint = endpoint
+        self._find_lane = find_lane
+        self._leases = leases
+        self._keeper = keeper
+        self._open_session = open_session
+        self._is_surely_dead = is_surely_dead
+        self._outage = outage
+        self._once = once
+        self._finishes_only = finishes_only
+        self._failures = 0
+        self._failing_since_s = 0.0
+        self._tell_again_s = float("-inf")
+        self._is_critical = False
+        self._leader: str | None = None
+        self._opened: OpenedDispatcher | None = None
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None."""
+        opened = self._opened
+        return None if opened is None else opened.blocked_reason
+
+    def _run(self) -> None:
+        while not self._stop.draining.is_set():
+            self.beat()
+            try:
+                with self._the_lane() as held:
+                    if held is None or self._work(held):
+                        return
+            except LeaseLost as exc:
+                _log.warning(
+                    "the dispatcher's lease was lost; it is a standby now",
+                    extra={
+                        "action": "dispatcher_lost",
+                        "endpoint": self._endpoint,
+                        "error": str(exc),
+                    },
+                )
+                self._stop.draining.wait(_FIRST_BACKOFF_S)
+            except Interrupted:
+                return
+            except LedgerAdopted:
+                raise  # trying again changes nothing
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return
+
+    def _work(self, held: HeldLease) -> bool:
+        """Dispatch over as many links as it takes; True when all is done, or told to stop.
+
+        The lease is kept while a link is down: whoever took it over would send again what this
+        process knows to be sent.
+        """
+        while not self._stop.draining.is_set():
+            try:
+                self._one_session(held)
+            except (LedgerAdopted, LeaseLost, Interrupted):
+                raise
+            except MigratorError as exc:
+                if not self._may_go_on(exc):
+                    return True
+                held.check()
+            else:
+                return True
+        return True
+
+    def _one_session(self, held: HeldLease) -> None:
+        held.beat = self.beat
+        opened = self._opened = self._open_session(held)
+        session = opened.session
+        held.doing = lambda: session.doing
+        is_ours = True
+        try:
+            session.start()
+            while not self._is_done(session):
+                pass
+        except LeaseLost:
+            is_ours = False
+            raise
+        finally:
+            self._opened = None
+            opened.close(at_once=not is_ours)
+
+    def _is_done(self, session: DispatcherSession) -> bool:
+        """Do one turn; return whether it was the last."""
+        self.beat()
+        finishing = self._stop.draining.is_set() or self._finishes_only
+        is_busy = session.turn(may_take=not finishing)
+        if session.problem is not None:
+            if isinstance(session.problem, LedgerAdopted):
+                raise session.problem
+            if not self._tolerates(session.problem):
+                return True
+        elif session.has_polled:
+            self._went_well()
+        if finishing:
+            return not is_busy
+        return self._once and session.has_polled and session.is_idle_for(_QUIET_S)
+
+    @contextmanager
+    def _the_lane(self) -> Iterator[HeldLease | None]:
+        """Hold the endpoint's lane, waiting for it as a standby; None when told to stop first."""
+        lane = self._find_lane()
+        held = self._acquired(lane)
+        try:
+            yield held
+        finally:
+            if held is not None:
+                self._keeper.surrender(held)
+
+    def _acquired(self, lane: Lane) -> HeldLease | None:
+        while not self._stop.draining.is_set():
+            self.beat()
+            owner = self._leases.owner_of(lane)
+            if owner is not None and self._is_surely_dead(owner):
+                self._leases.evict(lane, owner)
+            elif owner is not None:
+                self._tell_standby(owner)
+                if (
+                    self._once or self._finishes_only
+                ):  # it is that process's work, and that process does it
+                    return None
+            held = self._keeper.acquire(lane, doing=lambda: "starting")
+            if held is not None:
+                self._leader = None
+                _log.info(
+                    "this process is the endpoint's dispatcher",
+                    extra={"action": "dispatcher_active", "endpoint": self._endpoint},
+                )
+                return held
+            self._stop.draining.wait(_STANDBY_LOOK_S)
+        return None
+
+    def _tell_standby(self, owner: str) -> None:
+        if owner == self._leader:
+            return
+        self._leader = owner
+        _log.info(
+            "another process is the endpoint's dispatcher; this one is a hot standby",
+            extra={"action": "dispatcher_standby", "endpoint": self._endpoint, "owner": owner},
+        )
+
+    # ── trouble ─────────────────────────────────────────────────────────────────────────────
+
+    def _went_well(self) -> None:
+        if self._failures:
+            _log.info(
+                "the dispatcher works again",
+                extra={
+                    "action": "dispatcher_recovered",
+                    "endpoint": self._endpoint,
+                    "after_s": round(time.monotonic() - self._failing_since_s, 1),
+                },
+            )
+        self._failures = 0
+        self.trouble = None
+        self._is_critical = False
+        self._tell_again_s = float("-inf")
+
+    def _may_go_on(self, exc: MigratorError) -> bool:
+        """Wait a little after a failure that ended the session; False: give up."""
+        self.beat()
+        if not self._tolerates(exc):
+            return False
+        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
+        self._failures += 1
+        self._stop.draining.wait(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+        return True
+
+    def _tolerates(self, exc: MigratorError) -> bool:
+        """Say what is wrong, now and then; after too long, do what was chosen. False: give up."""
+        now_s = time.monotonic()
+        self.trouble = str(exc)
+        if not self._failures:
+            self._failing_since_s = now_s
+            self._failures = 1
+        if now_s >= self._tell_again_s:
+            self._tell_again_s = now_s + _TELL_EVERY_S
+            _log.warning(
+                "the dispatcher is degraded; it goes on trying",
+                extra={
+                    "action": "dispatcher_degraded",
+                    "endpoint": self._endpoint,
+                    "error": str(exc),
+                    "failing_s": round(now_s - self._failing_since_s, 1),
+                },
+            )
+        failing_s = now_s - self._failing_since_s
+        if self._once and failing_s > self._outage.patience.total_seconds():
+            return self._give_up("the dispatcher keeps failing; giving up", exc)
+        if failing_s > self._outage.critical_after.total_seconds():
+            self._tell_critical(exc, failing_s)
+            if self._outage.exits:
+                return self._give_up("ending, as dispatch.on_critical says", exc)
+        return True
+
+    def _tell_critical(self, exc: MigratorError, failing_s: float) -> None:
+        if self._is_critical:
+            return
+        self._is_critical = True
+        _log.error(
+            "the dispatcher has not worked for too long; nothing is lost, all is late",
+            extra={
+                "action": "dispatcher_critical",
+                "endpoint": self._endpoint,
+                "error": str(exc),
+                "failing_s": round(failing_s, 1),
+            },
+        )
+
+    def _give_up(self, text: str, exc: MigratorError) -> bool:
+        self.failure = exc
+        _log.error(
+            text,
+            extra={
+                "action": "dispatcher_gave_up",
+                "endpoint": self._endpoint,
+                "error": str(exc),
+            },
+        )
+        self._stop.draining.set()
+        return False

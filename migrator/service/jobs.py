@@ -1,0 +1,173 @@
+"""What happens at intervals: a list of jobs, run by a scheduler, and none is missed silently.
+
+A job is a few lines that return at once; whatever takes long has a thread of its own, which the
+job wakes. Rules: one at a time, those that were missed are made up for by one, and all that did
+not happen when it should are counted and told.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from apscheduler import events
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from migrator.config.cron import Cron
+from migrator.config.quantities import build_duration
+from migrator.web.job_values import JobReport, JobView
+
+_log = logging.getLogger(__name__)
+
+_TELL_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is done, and how often."""
+
+    name: str
+    """For logs."""
+    every: timedelta | Cron
+    """Between two, or at these times."""
+    do: Callable[[], bool]
+    """Does it, or has it done; False when the last one still goes on, which is a miss."""
+    grace: timedelta = timedelta(seconds=30)
+    """Started later than this, it is left out."""
+    last: Callable[[], JobReport | None] = lambda: None
+    """Returns what came of it the last time, as far as it tells; at once, from any thread."""
+
+
+class Tally:
+    """How often each job of a process was done and missed; any thread may ask."""
+
+    def __init__(self) -> None:
+        """Know of no job yet."""
+        self._watches: Mapping[str, _Watch] = {}
+
+    def views(self) -> Sequence[JobView]:
+        """Return every job as it is now; empty before the work begins."""
+        return [watch.view() for watch in self._watches.values()]
+
+    def count(self, watches: Mapping[str, _Watch]) -> None:
+        """Tell of *watches* from now on."""
+        self._watches = watches
+
+
+@contextmanager
+def scheduled(jobs: Sequence[Job], tally: Tally | None = None) -> Iterator[None]:
+    """Do *jobs* at their times for as long as the context lasts; *tally* counts them."""
+    scheduler = BackgroundScheduler(timezone="UTC")
+    watches = {job.name: _Watch(job) for job in jobs}
+    if tally is not None:
+        tally.count(watches)
+    for job in jobs:
+        scheduler.add_job(
+            watches[job.name].run,
+            _trigger(job.every),
+            id=job.name,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=max(1, round(job.grace.total_seconds())),
+        )
+    scheduler.add_listener(
+        lambda event: watches[event.job_id].hear(event),
+        events.EVENT_JOB_SUBMITTED | events.EVENT_JOB_MAX_INSTANCES | events.EVENT_JOB_MISSED,
+    )
+    scheduler.start()
+    try:
+        yield
+    finally:
+        scheduler.shutdown(wait=False)
+        for watch in watches.values():
+            watch.tell(at_once=True)
+
+
+def _trigger(every: timedelta | Cron) -> Any:
+    if isinstance(every, Cron):
+        return every.trigger
+    return IntervalTrigger(seconds=every.total_seconds(), timezone="UTC")
+
+
+class _Watch:
+    """Runs one job, and counts what was missed of it; told once a minute at most."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._last: datetime | None = None
+        """Time for which the scheduler last looked at the job."""
+        self._runs = 0
+        self._missed = 0
+        self._missed_before = 0
+        """Those that were told."""
+        self._tell_again_s = float("-inf")
+
+    def run(self) -> None:
+        """Do the job; whatever goes wrong with it is told and ends nothing."""
+        self._runs += 1  # by one thread at a time: max_instances
+        try:
+            is_done = self._job.do()
+        except Exception:
+            _log.exception(
+                "a scheduled job failed", extra={"action": "job_failed", "job": self._job.name}
+            )
+        else:
+            if not is_done:
+                self._add(1)
+
+    def hear(self, event: Any) -> None:
+        """Count what the scheduler left out: too late, still running, or several made one."""
+        if event.code == events.EVENT_JOB_MISSED:
+            self._add(1)
+            return
+        times: Sequence[datetime] = event.scheduled_run_times
+        count = len(times) if event.code == events.EVENT_JOB_MAX_INSTANCES else 0
+        if self._last is not None:
+            count += left_out(self._last, times[0], every=self._job.every)
+        self._last = times[-1]
+        self._add(count)
+
+    def view(self) -> JobView:
+        """Return the job as it is now."""
+        job = self._job
+        return JobView(
+            name=job.name,
+            when=job.every.text if isinstance(job.every, Cron) else build_duration(job.every),
+            runs=self._runs,
+            missed=self._missed,
+            last=job.last(),
+        )
+
+    def _add(self, count: int) -> None:
+        if count:
+            with self._lock:
+                self._missed += count
+            self.tell(at_once=False)
+
+    def tell(self, *, at_once: bool) -> None:
+        """Log how many were missed since the last time, if any."""
+        with self._lock:
+            count = self._missed - self._missed_before
+            if not count or (time.monotonic() < self._tell_again_s and not at_once):
+                return
+            self._tell_again_s = time.monotonic() + _TELL_EVERY_S
+            self._missed_before = total = self._missed
+        _log.warning(
+            "a job did not run when it should have; it goes on with its next time",
+            extra={"action": "job_missed", "job": self._job.name, "count": count, "total": total},
+        )
+
+
+def left_out(last: datetime, this: datetime, *, every: timedelta | Cron) -> int:
+    """Return how many times of a job that runs *every* so often lie between *last* and *this*."""
+    if isinstance(every, Cron):
+        return sum(1 for _ in every.between(last, this))
+    return max(round((this - last) / every) - 1, 0)

@@ -1,0 +1,215 @@
+"""The legacy side: what can be asked of a store, and how rows move out of it and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.ledger.states import Mode
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import RunId, TimeoutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far claims have come; opaque outside the store."""
+
+    due_at: datetime
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """Which rows to claim, soonest due first, and into which lane."""
+
+    run: RunId
+    endpoint: StoreEndpoint
+    lease: Lease
+    mode: Mode
+    due_after: datetime | None
+    """Exclusive; None: from the earliest time a timeout manager knows."""
+    due_until: datetime
+    """Inclusive."""
+    max_rows: int
+    max_bytes: int
+    """Bound on the sum of body and headers; one larger row is still claimed, alone."""
+    cursor: Cursor | None
+    """Only rows behind it; None: from the start of the range."""
+    only: Collection[TimeoutId] | None = None
+    """Only these ids, of whatever form; None: any."""
+    not_for: Collection[str] = ()
+    """Values of the Destination column whose rows are left where they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A batch that has just moved from the store into the ledger."""
+
+    batch: Batch
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedRow:
+    """One stored row as preview reads it, without its body."""
+
+    id: str
+    destination: str | None
+    due_at: datetime | None
+    """None: no due time, or one no timeout manager would ever reach; the row stays where it is."""
+    headers_text: str | None
+    body_bytes: int | None
+    """None: the store does not tell."""
+    is_in_ledger: bool
+    """The ledger already has this id of this source in an open state: it will not be claimed."""
+    why_unclaimable: str | None = None
+    """Why no claim ever takes it, where the store tells more than that it has no due time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTime:
+    """When one row is due, in three ways that ought to be one."""
+
+    stored: datetime
+    """What the column has, taken as UTC."""
+    due_at: datetime
+    """When that is, as migrator reads it."""
+    expires_at: datetime | None
+    """What the row's own Expire header says; None: it has none that can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRemark:
+    """Something about a store that keeps nobody from migrating, and is to be known."""
+
+    subject: str
+    """The table or container."""
+    text: str
+    remedy: str
+
+
+class Store(Protocol):
+    """The legacy database as people ask about it; nothing here changes it."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the store's kind, as in settings, such as ``sql``."""
+        ...
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint that has a timeouts table, sorted by name; may be empty.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached.
+        """
+        ...
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint an operator means by *name* (``Sales.Orders`` or ``Sales_Orders``).
+
+        Raises:
+            UnknownEndpoint: No table belongs to it; carries the names there are.
+        """
+        ...
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield all rows in chunks, in no promised order, by keyset; takes no locks.
+
+        Rows that appear or vanish meanwhile may or may not be seen; no other row is skipped.
+        """
+        ...
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows: the first, the next after *now*, and the last.
+
+        Empty where no stack can have written anything but UTC; takes no locks.
+        """
+        ...
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Claim one row and roll back; proves rights on store and ledger.
+
+        Raises:
+            StoreError: A right is missing; says which. Nothing was changed.
+        """
+        ...
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what a half-finished run of the vendor's migration tool left here, as text."""
+        ...
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return what costs time or leaves rows behind, such as a missing index; may be empty."""
+        ...
+
+
+class Claims(Protocol):
+    """Moving rows between store and ledger.
+
+    Where both are one database, each call is one local transaction. With a document store it is
+    several, and a batch is ``claiming`` or ``releasing`` in between.
+    """
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        """Move the soonest due rows of the range into a new ``claimed`` batch.
+
+        Rows locked by others are skipped, as are rows the ledger already has (same source and
+        id, open state). None: nothing to claim in the range behind the cursor.
+
+        Raises:
+            LeaseLost: The lease's token is no longer the lane's. Nothing was moved.
+            StoreUnavailable: Nothing was moved, or the answer was lost after the commit: then
+                the batch is in the ledger as ``claimed`` or ``claiming``, and recovery finds it.
+        """
+        ...
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Return those of *requests* that may find something; the others would find nothing now.
+
+        Where the store can tell, it writes nothing, locks nothing, and answers for all at once;
+        where it cannot, it returns all of them.
+
+        Raises:
+            StoreUnavailable: It does not answer.
+        """
+        ...
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish what a crash left half-done of a ``claiming`` or ``releasing`` batch.
+
+        Returns the batch, now ``claimed``. None: there is nothing more to do for it; its rows
+        are back, or somebody else had all of them and it is gone.
+
+        Raises:
+            LeaseLost: Nothing was recorded.
+            StoreUnavailable: It is as half-done as before; repeat the call.
+        """
+        ...
+
+    def release(self, batch: Batch, lease: Lease) -> int:
+        """Put every row of a ``claimed`` batch back, byte for byte, and mark it ``released``.
+
+        Goes on with one that is ``releasing``.
+
+        Rows in quarantine go back too. The attempt is raised, so that what an abandoned pass
+        left in a staging queue can never count. Returns the number of rows put back.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        ...
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        """Put quarantined rows of settled batches back, byte for byte; return how many.
+
+        Only those that *which* means, where it is given.
+
+        Raises:
+            SomeGone: Some stay, because where they came from is gone. All others are back.
+        """
+        ...

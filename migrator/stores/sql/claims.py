@@ -1,0 +1,291 @@
+"""Claiming and releasing in a SQL database that holds the ledger as well.
+
+Rules of this file: each call is one local transaction; whoever writes for a lane proves first
+that the lane is still theirs; no transaction is open when a call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, Protocol
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import translating
+from migrator.database.portable import among, first_for_update, flag
+from migrator.database.types import byte_length, database_now
+from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
+from migrator.ledger.fencing import hold_batch, hold_lease, under_lease
+from migrator.ledger.opening import open_batch
+from migrator.ledger.quarantine_filter import in_quarantine
+from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId
+from migrator.stores.going_back import returned
+from migrator.stores.ports import Claim, ClaimRequest, Cursor
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.moving import Moved
+from migrator.stores.sql.selection import ids_for, wanted
+
+_RELEASE_ROWS: Final = 500
+"""Quarantined rows put back per transaction."""
+_LOOKED_AT_ONCE: Final = 50
+"""Tables in one statement."""
+_UNDONE_SINGLY: Final = (BatchState.CLAIMED, BatchState.PUBLISHING)
+"""States of a batch of which single rows can be given back."""
+_LEDGER_COLUMNS: Final = {
+    "Id": "store_id",
+    "Destination": "destination",
+    "SagaId": "saga_id",
+    "State": "body",
+    "Time": "due",
+    "Headers": "headers",
+    "PersistenceVersion": "persistence_version",
+}
+
+
+class LegacyTables(Protocol):
+    """Where a store keeps its tables."""
+
+    def legacy_table(self, source: str) -> LegacyTable:
+        """Return the table that *source* names, or raise ``StoreError``."""
+        ...
+
+
+class SqlClaims:
+    """Implements ``ports.DispatchClaims`` over one database."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
+        """Move rows between the *legacy* tables and *ledger*, both in the database of *engine*."""
+        self._engine = engine
+        self._ledger = ledger
+        self._legacy = legacy
+        self._dialect = dialect_for(engine.dialect.name)
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        """Move the soonest due rows into a new batch; see ``ports.Claims``."""
+        legacy = self._legacy.legacy_table(request.endpoint.source)
+        if request.only is not None and not ids_for(legacy, request.only):
+            return None
+        with self._transaction(f"claiming from {legacy.source}") as connection:
+            with under_lease(connection, self._ledger, request.lease):
+                claim = self.claim_within(connection, legacy, request)
+            if claim is None:
+                connection.rollback()
+        return claim
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Look without a lock or a transaction id; see ``ports.Claims``."""
+        return [
+            each
+            for start in range(0, len(requests), _LOOKED_AT_ONCE)
+            for each in self._promising(requests[start : start + _LOOKED_AT_ONCE])
+        ]
+
+    def _promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        doing = "looking for rows to claim"
+        try:
+            query = select(*(self._is_there(each) for each in requests))
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                self._dialect.prefer_indexes(connection)
+                found = connection.execute(query).one()
+        except StoreUnavailable:
+            raise
+        except StoreError:  # one table is gone: a claim says which, and the others have their turn
+            return requests
+        return [each for each, is_there in zip(requests, found, strict=True) if is_there]
+
+    def _is_there(self, request: ClaimRequest) -> ColumnElement[int]:
+        legacy = self._legacy.legacy_table(request.endpoint.source)
+        return flag(exists().select_from(legacy.table).where(*wanted(legacy, request)))
+
+    def claim_within(
+        self, connection: Connection, legacy: LegacyTable, request: ClaimRequest
+    ) -> Claim | None:
+        """Claim as part of the caller's transaction, without looking at the lease.
+
+        On None an empty batch was written: the caller rolls back.
+        """
+        batch = open_batch(
+            connection, self._ledger, request, BatchState.CLAIMED, claimed_at=database_now()
+        )
+        moved = self._dialect.move(connection, legacy, self._ledger, request, batch.id)
+        if moved is None:
+            return None
+        self._complete_batch(connection, batch.id, moved)
+        return Claim(
+            batch=replace(batch, size=moved.size, body_bytes=moved.body_bytes),
+            cursor=Cursor(due_at=moved.last_due, id=moved.last_id),
+        )
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Refuse: one transaction leaves nothing half-done."""
+        del lease
+        raise IllegalTransition(f"no batch of a SQL store is ever {batch.state}")
+
+    def release(self, batch: Batch, lease: Lease) -> int:
+        """Put every row of a claimed batch back; see ``ports.Claims``."""
+        state = next_state(batch.state, Event.RELEASE)
+        legacy = self._legacy.legacy_table(batch.source)
+        table, row = self._ledger.batch, self._ledger.timeout
+        with self._transaction(f"releasing batch {batch.id} to {batch.source}") as connection:
+            changed = connection.execute(
+                update(table)
+                .where(
+                    table.c.id == batch.id,
+                    table.c.state == batch.state,
+                    table.c.attempt == batch.attempt,
+                    table.c.lease_token == lease.token,
+                )
+                .values(state=state, attempt=batch.attempt + 1, released_at=database_now())
+            )
+            if changed.rowcount != 1:
+                raise LeaseLost(f"batch {batch.id} is no longer lane {lease.lane}'s to release")
+            still_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
+            return self.put_back(connection, legacy, (row.c.batch_id == batch.id) & still_here)
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        """Put rows of an open batch back as if never claimed; see ``ports.DispatchClaims``.
+
+        Rows in quarantine, and those given back before, are left out; repeating is harmless.
+        """
+        if batch.state not in _UNDONE_SINGLY:
+            raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
+        legacy, row = self._legacy.legacy_table(batch.source), self._ledger.timeout
+        these = among(row.c.row_index, rows)
+        which = and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
+        doing = f"giving back rows of batch {batch.id} to {batch.source}"
+        with self._transaction(doing) as connection:
+            hold_lease(connection, self._ledger, lease)
+            size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
+            measured = select(func.coalesce(func.sum(byte_length(row.c.body)), 0)).where(which)
+            body_bytes -= int(connection.execute(measured).scalar_one())
+            put = self._insert(connection, legacy, which)
+            _demand(legacy, put, of=connection.execute(delete(row).where(which)).rowcount)
+            table, after = self._ledger.batch, {"size": size - put, "body_bytes": body_bytes}
+            connection.execute(update(table).where(table.c.id == batch.id).values(after))
+        return replace(batch, size=size - put, body_bytes=body_bytes)
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        """Put quarantined rows of settled batches back; see ``ports.Claims``.
+
+        Only those that *which* means, where it is given.
+        """
+        sources = self._sources(which) if endpoint is None else [endpoint.source]
+        return returned(sources, lambda source: self._release_quarantined_of(source, which))
+
+    def put_back(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        which: ColumnElement[bool],
+        *,
+        state: RowState = RowState.RELEASED,
+    ) -> int:
+        """Insert the ledger rows that match *which* into the legacy table, mark them *state*.
+
+        The caller holds a lock that keeps the set from changing. Returns how many.
+        """
+        row = self._ledger.timeout
+        put = self._insert(connection, legacy, which)
+        marked = connection.execute(update(row).where(which).values(state=state))
+        _demand(legacy, put, of=marked.rowcount)
+        return put
+
+    def _insert(
+        self, connection: Connection, legacy: LegacyTable, which: ColumnElement[bool]
+    ) -> int:
+        row = self._ledger.timeout
+        values = {
+            key: self._dialect.as_stored(row.c[_LEDGER_COLUMNS[key]], legacy, key)
+            for key in legacy.keys
+        } | {
+            key: func.coalesce(
+                cast(self._dialect.kept_owner(row.c.store_extra), legacy.table.c[key].type),
+                literal(value),
+            )
+            for key, value in legacy.constants.items()
+        }
+        put = connection.execute(
+            insert(legacy.table).from_select(
+                [legacy.table.c[key] for key in values], select(*values.values()).where(which)
+            ),
+            execution_options={"preserve_rowcount": True},
+        )
+        return put.rowcount
+
+    def _sources(self, which: QuarantineFilter) -> list[str]:
+        row, batch = self._ledger.timeout, self._ledger.batch
+        query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
+        doing = "reading the quarantine"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            return sorted(connection.scalars(query))
+
+    def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
+        legacy, released = self._legacy.legacy_table(source), 0
+        row, batch = self._ledger.timeout, self._ledger.batch
+        unsettled = [*OPEN, BatchState.DOUBTFUL]
+        query = (
+            select(row.c.id)
+            .join(batch, batch.c.id == row.c.batch_id)
+            .where(
+                *in_quarantine(row, batch, which),
+                row.c.source == source,
+                batch.c.state.not_in(unsettled),
+            )
+            .order_by(row.c.id)
+        )
+        query = first_for_update(
+            query, row, at_most=_RELEASE_ROWS, dialect=self._engine.dialect.name
+        )
+        while True:
+            with self._transaction(f"releasing quarantined rows to {source}") as connection:
+                ids = list(connection.scalars(query))
+                if not ids:
+                    return released
+                released += self.put_back(connection, legacy, row.c.id.in_(ids))
+
+    def _complete_batch(self, connection: Connection, batch_id: BatchId, moved: Moved) -> None:
+        table = self._ledger.batch
+        connection.execute(
+            update(table)
+            .where(table.c.id == batch_id)
+            .values(
+                size=moved.size,
+                body_bytes=moved.body_bytes,
+                first_due=moved.first_due,
+                last_due=moved.last_due,
+            )
+        )
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Connection]:
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            yield connection
+
+
+def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
+    """Return when the legacy table took all rows."""
+    if put != of:
+        raise StoreError(f"{legacy.source} took {put} of {of} rows; rolled back")

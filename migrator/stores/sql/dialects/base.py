@@ -1,0 +1,174 @@
+"""What a kind of SQL database has to say of itself, so that timeouts can be kept in it.
+
+Rules of this file: a default does nothing, or holds in any database; what a dialect returns is
+SQL for a caller's transaction, and none of it begins or ends one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, String, Table, type_coerce
+from sqlalchemy.types import TypeEngine
+
+from migrator.database.guids import GuidBytes, guid_as_bytes
+from migrator.database.types import HashedBody
+from migrator.stores.ports import ClaimRequest, StoreRemark
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.moving import Moved
+
+
+class Dialect(ABC):
+    """One kind of SQL database; has no state."""
+
+    name: ClassVar[str]
+    """As SQLAlchemy calls it."""
+    has_schemas: ClassVar[bool] = True
+    """Whether a table is named by schema and name."""
+    may_fold_names: ClassVar[bool] = False
+    """Whether ``folds_names`` must be asked."""
+    default_schema: ClassVar[str | None] = "public"
+    """Where tables are unless somebody says so; None: in the user's own schema."""
+    table_suffix: ClassVar[str] = "TimeoutData"
+    """What the name of a timeouts table ends with (reference 1.1)."""
+    hashes_all: ClassVar[bool] = True
+    """Whether ``content_hash`` and ``body_hash`` hash whatever was stored."""
+    name_max_bytes: ClassVar[int]
+    """The longest name of a table."""
+
+    # ── claiming and putting back ───────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move the soonest due rows of the request's range; None when there are none.
+
+        A row is taken only while nobody else holds it; locked ones are skipped.
+        """
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Return a ledger column as the legacy column *key* has it."""
+        is_bytes = isinstance(legacy.table.c[key].type, GuidBytes)
+        return guid_as_bytes(column) if is_bytes else column
+
+    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+        """Return how a row spelled its owner, out of what the ledger keeps beside it."""
+        return extra
+
+    @abstractmethod
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Insert *rows* whose ``Id`` the table does not have; return the ids that were inserted."""
+
+    # ── content ─────────────────────────────────────────────────────────────────────────────
+
+    def content_hash(
+        self, headers: ColumnElement[Any], body: ColumnElement[Any]
+    ) -> ColumnElement[str] | None:
+        """Return what ``nservicebus.timeouts.content_hash`` returns, computed by the database.
+
+        None: it cannot, so content is read and hashed here.
+        """
+        del headers, body
+        return None
+
+    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+        """Return the hex SHA-256 of a body, to be selected; NULL counts as empty."""
+        return type_coerce(body, HashedBody())
+
+    # ── planner, patience, locks ────────────────────────────────────────────────────────────
+
+    def prefer_indexes(self, connection: Connection) -> None:
+        """Have this transaction look rows up by their index, whatever statistics say."""
+        del connection
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Have the database give up after *patience*, in this transaction alone."""
+        del connection, patience
+
+    def allow_long(self, connection: Connection) -> None:
+        """Have this transaction go through a whole table, however long that takes."""
+        del connection
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Return *engine* with transactions that see one moment, and cannot write if possible."""
+        return engine
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Keep everybody else out of a table until the end of the transaction."""
+        del connection, quoted_name
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the database believes without counting; 0: it has no idea."""
+        del connection, legacy
+        return 0
+
+    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which rights on the table a claim lacks, where the database can tell."""
+        del connection, legacy
+        return ()
+
+    def obstacle(self, connection: Connection, legacy: LegacyTable) -> str | None:
+        """Return why nothing may be claimed from the table, whatever the rights; None: nothing."""
+        del connection, legacy
+        return None
+
+    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+        """Return what is to be known of the database itself; see ``ports.Store.remarks``."""
+        del connection
+        return ()
+
+    def folds_names(self, connection: Connection) -> bool:
+        """Return whether the database keeps names of tables in lower case."""
+        del connection
+        return False
+
+    def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
+        """Return the statement that renames a table, for a person to run."""
+        del new_name
+        return f"ALTER TABLE {quoted_table} RENAME TO {quoted_new_name}"
+
+    def spelled(self, name: str) -> str:
+        """Return the name of a table or schema as SQLAlchemy spells what the vendor made of it."""
+        return name
+
+    # ── making tables ───────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the columns as the vendor's script creates them."""
+
+    def table_options(self) -> Mapping[str, str]:
+        """Return SQLAlchemy's options of a table as the vendor's script creates it."""
+        return {}
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the columns as NHibernate creates them (reference 2.1)."""
+        own = {k: v for k, v in self.column_types().items() if k != "PersistenceVersion"}
+        return {**own, "Destination": String(1024), "Endpoint": String(440)}
+
+    def column_names(self) -> Mapping[str, str]:
+        """Return what the vendor's script calls the columns, by our names for them."""
+        return {key: key for key in self.column_types()}
+
+    def write_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Write many rows the fastest way there is; False: nothing was done, there is none."""
+        del connection, table, rows
+        return False

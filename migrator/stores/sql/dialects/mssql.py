@@ -1,0 +1,257 @@
+"""SQL Server: rows are picked under update locks, hashed here, copied and removed by the server.
+
+Rules of this file: every lock is a hint, and a claim skips what others hold (READPAST), whether
+READ_COMMITTED_SNAPSHOT is on or off; a GUID is compared as what it is, so that an index is used,
+and written in lower case, as .NET does.
+
+Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/sql-server.md``).
+Source: SQL Server documentation, "Table hints", "DELETE", "Table value constructor",
+"uniqueidentifier", "sys.databases"; reference ``legacy-stores.md`` 1.2, 1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Insert,
+    Integer,
+    Select,
+    String,
+    Table,
+    cast,
+    column,
+    insert,
+    select,
+    text,
+    values,
+)
+from sqlalchemy.dialects import mssql
+from sqlalchemy.types import TypeEngine
+
+from migrator.database import mssql as server
+from migrator.database.engine import LOCK_TIMEOUT
+from migrator.database.types import BYTES, uuid_as_text
+from migrator.stores.ports import ClaimRequest, StoreRemark
+from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking, place_of
+from migrator.stores.sql.dialects.absent import insert_absent
+from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.dialects.walked import beginning_with, due_order
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.moving import Moved, ledger_values
+
+_NAME: Final = "mssql"
+_PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"
+"""The last one: where rows have versions, nobody may read past locks without it."""
+_LOOK: Final = "WITH (UPDLOCK, HOLDLOCK, ROWLOCK)"
+"""Also keeps rows that are not there from coming, until the end of the transaction."""
+_WITH_SNAPSHOTS: Final = frozenset({1, 3})
+"""On, and about to be."""
+_COUNTED: Final = {"preserve_rowcount": True}
+_STEP: Final = timedelta(milliseconds=10)
+"""``datetime`` counts in 1/300 s; of these, each third is a whole number of milliseconds."""
+_ESTIMATE: Final = text(
+    "SELECT sum(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(:name) AND index_id IN (0, 1)"
+)
+_INDEXES: Final = text(
+    "SELECT i.name, c.name FROM sys.indexes AS i "
+    "JOIN sys.index_columns AS k ON k.object_id = i.object_id AND k.index_id = i.index_id "
+    "JOIN sys.columns AS c ON c.object_id = k.object_id AND c.column_id = k.column_id "
+    "WHERE i.object_id = OBJECT_ID(:name) AND k.key_ordinal > 0 "
+    "AND i.is_disabled = 0 AND i.has_filter = 0 AND i.is_hypothetical = 0 "
+    "ORDER BY i.index_id, k.key_ordinal"
+)
+_SNAPSHOTS: Final = text(
+    "SELECT name, snapshot_isolation_state AS state FROM sys.databases WHERE database_id = DB_ID()"
+)
+_RIGHTS: Final = text(
+    "SELECT HAS_PERMS_BY_NAME(:name, 'OBJECT', 'SELECT') AS \"SELECT\", "
+    "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'INSERT') AS \"INSERT\", "
+    "HAS_PERMS_BY_NAME(:name, 'OBJECT', 'DELETE') AS \"DELETE\""
+)
+
+
+class MssqlDialect(Dialect):
+    """Moves with statements of at most 500 rows."""
+
+    name = _NAME
+    default_schema = "dbo"
+    name_max_bytes = 128
+    """Of characters; names are mostly ASCII."""
+
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move rows, at most 1000; those locked by others are skipped."""
+        index = None if request.only is not None else _index_of_due(connection, legacy)
+        picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
+
+        def copy(rows: Sequence[Copied]) -> int:
+            copying = self.copying(legacy, ledger, request, batch_id, rows)
+            return connection.execute(copying, execution_options=_COUNTED).rowcount
+
+        return move_rows(connection, legacy, picked, request.max_bytes, copy)
+
+    def picking(
+        self,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        index: str | None = None,
+    ) -> Select[Any]:
+        """Return what locks the rows that are wanted, soonest first, with their sizes.
+
+        It walks *index*, where one is given: a plan that sorts would lock every row of the range
+        until the end of the claim, and claims beside it, which read past locks, would find none.
+        """
+        query = picking(legacy, ledger, request).limit(min(request.max_rows, MOST_ROWS))
+        walk = "" if index is None else f"INDEX({_escaped(index)}), "
+        return query.with_hint(legacy.table, f"WITH ({walk}{_PICK})", _NAME)
+
+    def copying(
+        self,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+        rows: Sequence[Copied],
+    ) -> Insert:
+        """Return what copies *rows* into the ledger."""
+        table, row = legacy.table, legacy.table.c
+        picked = values(
+            column("id", String(36)),
+            column("row_index", Integer),
+            column("content_hash", String(64)),
+            name="picked",
+        ).data([(each.id, each.row_index, each.content_hash) for each in rows])
+        kept = ledger_values(legacy, request, batch_id, row) | {
+            "row_index": place_of("row_index"),
+            "content_hash": place_of("content_hash"),
+        }
+        is_picked = row.Id == cast(picked.c.id, row.Id.type)
+        chosen = select(*kept.values()).select_from(picked.join(table, is_picked))
+        return insert(ledger.timeout).from_select(list(kept), chosen)
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Make text a GUID again, and a moment what the column is: rounded as it was."""
+        wanted = legacy.table.c[key].type
+        if key in {"Id", "SagaId"}:
+            return cast(column, wanted)
+        return cast(column, getattr(wanted, "found", wanted)) if key == "Time" else column
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Look, waiting for whoever is just removing one of them, and insert the others."""
+        return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
+
+    def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
+        """Return what finds those of *ids* that are there, and keeps the others from coming."""
+        query = select(uuid_as_text(table.c.Id)).where(table.c.Id.in_(ids))
+        return query.with_hint(table, _LOOK, _NAME)
+
+    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Bound waits for locks, and statements by whole seconds, one at least."""
+        server.for_now(connection, lock=patience, statement=patience)
+
+    def allow_long(self, connection: Connection) -> None:
+        """Allow ten minutes."""
+        server.for_now(connection, lock=LOCK_TIMEOUT, statement=timedelta(minutes=10))
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Have transactions see one moment; the database must allow it (error 3952).
+
+        Without ALLOW_SNAPSHOT_ISOLATION, only locks on all that was read would do the same, and
+        they would stop the timeout manager.
+        """
+        return engine.execution_options(isolation_level="SNAPSHOT")
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Lock it exclusively."""
+        connection.exec_driver_sql(
+            f"SELECT TOP 1 1 FROM {quoted_name} WITH (TABLOCKX, HOLDLOCK)"  # noqa: S608 - quoted
+        ).close()
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the server counts along."""
+        found = connection.execute(_ESTIMATE, {"name": _quoted(connection, legacy)}).scalar()
+        return int(found or 0)
+
+    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which."""
+        names = {"name": _quoted(connection, legacy)}
+        rights = connection.execute(_RIGHTS, names).mappings().one()
+        return [right for right, is_granted in rights.items() if not is_granted]
+
+    def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
+        """Return that nothing can be verified, where the database keeps no versions of rows."""
+        found = connection.execute(_SNAPSHOTS).one()
+        return [] if found.state in _WITH_SNAPSHOTS else [without_snapshots(found.name)]
+
+    def renaming(self, quoted_table: str, new_name: str, quoted_new_name: str) -> str:
+        """Return what renames a table: here, a procedure does."""
+        del quoted_new_name
+        old, new = (name.replace("'", "''") for name in (quoted_table, new_name))
+        return f"EXEC sp_rename N'{old}', N'{new}'"
+
+    # ── making tables ───────────────────────────────────────────────────────────────────────
+
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the vendor's script (reference 1.2)."""
+        return {
+            "Id": mssql.UNIQUEIDENTIFIER(as_uuid=False),
+            "Destination": mssql.NVARCHAR(200),
+            "SagaId": mssql.UNIQUEIDENTIFIER(as_uuid=False),
+            "State": BYTES,
+            "Time": mssql.DATETIME(),
+            "Headers": mssql.NVARCHAR(),
+            "PersistenceVersion": mssql.VARCHAR(23),
+        }
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of NHibernate's own script."""
+        wide = {"Destination": mssql.NVARCHAR(1024), "Endpoint": mssql.NVARCHAR(440)}
+        return {**super().shared_column_types(), **wide}
+
+
+def without_snapshots(database: str) -> StoreRemark:
+    """Return what is to be said of a database that does not allow snapshot isolation."""
+    quoted = "[" + database.replace("]", "]]") + "]"
+    return StoreRemark(
+        subject=database,
+        text="ALLOW_SNAPSHOT_ISOLATION is off: claims work, and migrator verify is refused (3952)",
+        remedy=f"have your DBA run: ALTER DATABASE {quoted} SET ALLOW_SNAPSHOT_ISOLATION ON",
+    )
+
+
+def _index_of_due(connection: Connection, legacy: LegacyTable) -> str | None:
+    """Return an index in whose order an endpoint's rows are due; None: there is none."""
+    found = connection.execute(_INDEXES, {"name": _quoted(connection, legacy)})
+    columns = [(index, column) for index, column in found]
+    return beginning_with(columns, [legacy.table.c[key].name for key in due_order(legacy)])
+
+
+def _escaped(name: str) -> str:
+    """Return *name* in brackets, for a hint, in which a percent sign is written twice."""
+    return "[" + name.replace("]", "]]").replace("%", "%%") + "]"
+
+
+def _quoted(connection: Connection, legacy: LegacyTable) -> str:
+    return connection.dialect.identifier_preparer.format_table(legacy.table).replace("%%", "%")

@@ -1,0 +1,204 @@
+"""Oracle: rows are picked by fetching from a cursor that skips what is locked.
+
+Rules of this file: a limit and FOR UPDATE do not go together, and ROWNUM counts rows before locked
+ones are skipped; so the cursor is opened without a limit, each row is locked when it is fetched,
+and fetching stops. An empty text is NULL, and so is an empty body's hash that of no body.
+
+Compiled, parsed and read; nobody has run it on a server yet (``docs/how-to/oracle.md``).
+Source: Oracle documentation, SELECT ("for_update_clause"), "Data types" ("Empty strings");
+reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns), 1.3 (values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    CLOB,
+    ColumnElement,
+    Connection,
+    Engine,
+    Insert,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    cast,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.dialects import oracle
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import TypeEngine
+
+from migrator.database import oracle as server
+from migrator.database.guids import GuidBytes
+from migrator.database.oracle import LOCK_WAIT_S, code_of
+from migrator.errors import StoreUnavailable
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking
+from migrator.stores.sql.dialects.absent import insert_absent
+from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.moving import Moved, ledger_values
+
+_SPELLING: Final[Any] = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
+_DUPLICATE: Final = "ORA-00001"
+_COUNTED: Final = {"preserve_rowcount": True}
+_STEP: Final = timedelta(seconds=1)
+"""``DATE`` keeps whole seconds."""
+_ESTIMATE: Final = text(
+    "SELECT num_rows FROM all_tables WHERE table_name = :name "
+    "AND owner = coalesce(:owner, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
+)
+
+
+class OracleDialect(Dialect):
+    """Moves with statements of at most 500 rows."""
+
+    name = "oracle"
+    default_schema = None
+    name_max_bytes = 128
+    table_suffix = "TO"
+
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move rows, at most 1000; those locked by others are skipped."""
+        picked = self._pick(connection, self.picking(legacy, ledger, request), request)
+        copying = self.copying(legacy, ledger, request, batch_id)
+
+        def copy(rows: Sequence[Copied]) -> int:
+            many = [_parameters(row) for row in rows]
+            return connection.execute(copying, many, execution_options=_COUNTED).rowcount
+
+        return move_rows(connection, legacy, picked, request.max_bytes, copy)
+
+    def picking(
+        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest
+    ) -> Select[Any]:
+        """Return what locks each row that is wanted when it is fetched, soonest first."""
+        most = min(request.max_rows, MOST_ROWS)
+        query = picking(legacy, ledger, request).with_for_update(skip_locked=True)
+        # walk the index on the due time, for only the first rows will be fetched
+        return query.prefix_with(f"/*+ FIRST_ROWS({most}) */", dialect=self.name)
+
+    def copying(
+        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, batch_id: int
+    ) -> Insert:
+        """Return what copies one row into the ledger; executed for many at once."""
+        row = legacy.table.c
+        kept = ledger_values(legacy, request, batch_id, row) | {
+            "row_index": bindparam("place", type_=ledger.timeout.c.row_index.type),
+            "content_hash": bindparam("hashed", type_=ledger.timeout.c.content_hash.type),
+        }
+        chosen = select(*kept.values()).where(row.Id == bindparam("wanted", type_=row.Id.type))
+        return insert(ledger.timeout).from_select(list(kept), chosen)
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Make a moment what the column is: it came from there, so nothing is rounded."""
+        wanted = legacy.table.c[key].type
+        if key == "Time":
+            return cast(column, getattr(wanted, "found", wanted))
+        return super().as_stored(column, legacy, key)
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Look, waiting for whoever is just removing one of them, and insert the others."""
+        try:
+            return insert_absent(connection, table, rows, looking=self.looking, step=_STEP)
+        except IntegrityError as exc:
+            if code_of(exc) == _DUPLICATE:
+                raise StoreUnavailable(f"somebody else wrote a row of {table.name} too") from exc
+            raise
+
+    def looking(self, table: Table, ids: Sequence[str]) -> Select[Any]:
+        """Return what finds and locks those of *ids* that are there."""
+        return select(table.c.Id).where(table.c.Id.in_(ids)).with_for_update()
+
+    # ── patience, locks ─────────────────────────────────────────────────────────────────────
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Bound every call to the server."""
+        server.for_now(connection, patience)
+
+    def allow_long(self, connection: Connection) -> None:
+        """Allow ten minutes."""
+        self.wait_at_most(connection, timedelta(minutes=10))
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Have transactions see one moment."""
+        return engine.execution_options(isolation_level="SERIALIZABLE")
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Lock it exclusively."""
+        connection.exec_driver_sql(f"LOCK TABLE {quoted_name} IN EXCLUSIVE MODE WAIT {LOCK_WAIT_S}")
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the last gathering of statistics found."""
+        denormalize: Any = connection.dialect.denormalize_name
+        schema = legacy.table.schema
+        names = {
+            "name": denormalize(legacy.table.name),
+            "owner": None if schema is None else denormalize(schema),
+        }
+        return int(connection.execute(_ESTIMATE, names).scalar() or 0)
+
+    def spelled(self, name: str) -> str:
+        """Return *name* as SQLAlchemy spells upper case: lower, where it needs no quotes."""
+        return str(_SPELLING.normalize_name(name.upper()))
+
+    # ── making tables ───────────────────────────────────────────────────────────────────────
+
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the vendor's script (reference 1.2)."""
+        return {
+            "Id": oracle.VARCHAR2(38),
+            "Destination": oracle.NVARCHAR2(200),
+            "SagaId": oracle.VARCHAR2(38),
+            "State": oracle.BLOB(),
+            "Time": oracle.DATE(),
+            "Headers": CLOB(),
+            "PersistenceVersion": oracle.VARCHAR2(23),
+        }
+
+    def shared_column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of NHibernate's Oracle dialects; SQLAlchemy gives times six digits."""
+        return {
+            "Id": GuidBytes(),
+            "Destination": oracle.NVARCHAR2(1024),
+            "SagaId": GuidBytes(),
+            "State": oracle.BLOB(),
+            "Endpoint": oracle.NVARCHAR2(440),
+            "Time": oracle.TIMESTAMP(),
+            "Headers": oracle.NCLOB(),
+        }
+
+    def column_names(self) -> Mapping[str, str]:
+        """Return what the vendor's script calls the columns; lower case means upper case."""
+        return {key: key.lower() for key in self.column_types()} | {"Time": "expiretime"}
+
+    def _pick(
+        self, connection: Connection, query: Select[Any], request: ClaimRequest
+    ) -> Sequence[Row[Any]]:
+        """Fetch the first rows; those that were never fetched were never locked."""
+        with connection.execute(query) as cursor:
+            return cursor.fetchmany(min(request.max_rows, MOST_ROWS))
+
+
+def _parameters(row: Copied) -> Mapping[str, Any]:
+    return {"wanted": row.id, "place": row.row_index, "hashed": row.content_hash}

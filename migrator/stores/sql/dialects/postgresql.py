@@ -1,0 +1,244 @@
+"""PostgreSQL: a claim is one statement, and the planner is told which index to walk.
+
+Rules of this file: between a column without a zone, which has UTC or local time, and the ledger,
+which has moments, a time is converted in so many words: a pooler between the server and us may
+forget the zone of our session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    DateTime,
+    Engine,
+    LargeBinary,
+    Select,
+    String,
+    Table,
+    Text,
+    TextClause,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+from migrator.database.guids import GuidBytes
+from migrator.database.types import UtcDateTime
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
+from migrator.stores.sql.moving import Moved, body_bytes, fits, ledger_values, moved, sized, sums
+
+_BY_TIME: Final = text(
+    # The range is known to be in the Time index, and ids in the primary key's; without statistics
+    # the planner may believe that reading the whole table is cheaper, once per batch.
+    "SELECT set_config('enable_seqscan', 'off', true), "
+    "set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+)
+_BY_ID: Final = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
+_LONG: Final = text("SET LOCAL statement_timeout = '10min'")
+_ESTIMATE: Final = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:name)")
+# Locking rows wants UPDATE on at least one column, whichever.
+_RIGHTS: Final = text(
+    """
+    SELECT has_schema_privilege(n.oid, 'USAGE') AS usage,
+           has_table_privilege(c.oid, 'SELECT') AS "SELECT",
+           has_table_privilege(c.oid, 'INSERT') AS "INSERT",
+           has_table_privilege(c.oid, 'DELETE') AS "DELETE",
+           has_any_column_privilege(c.oid, 'UPDATE') AS "UPDATE"
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = :name
+    """
+)
+
+
+class _other_side(FunctionElement[datetime]):
+    """A moment as UTC without a zone, or the other way round, whatever the session's zone is."""
+
+    type = UtcDateTime(with_zone=False)
+    inherit_cache = True
+
+
+@compiles(_other_side)
+def _cast(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(cast(next(iter(element.clauses)), element.type), **kw)
+
+
+@compiles(_other_side, "postgresql")
+def _timezone(element: _other_side, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"timezone('UTC', {compiler.process(element.clauses, **kw)})"
+
+
+class PostgresqlDialect(Dialect):
+    """Moves with one statement: pick and lock, sum up, delete, insert."""
+
+    name = "postgresql"
+    name_max_bytes = 63
+    """Longer names are cut, and the server says so only in a notice."""
+
+    def move(
+        self,
+        connection: Connection,
+        legacy: LegacyTable,
+        ledger: LedgerSide,
+        request: ClaimRequest,
+        batch_id: int,
+    ) -> Moved | None:
+        """Move rows; those locked by others are skipped."""
+        connection.execute(self.settings(request))
+        return moved(connection.execute(self.statement(legacy, ledger, request, batch_id)).one())
+
+    def settings(self, request: ClaimRequest) -> TextClause:
+        """Return what makes the planner walk the right index for *request*."""
+        return _BY_TIME if request.only is None else _BY_ID
+
+    def statement(
+        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, batch_id: int
+    ) -> Select[Any]:
+        """Return the whole move as one statement whose result is one row of sums."""
+        table, chosen = legacy.table, sized(legacy, request, ledger)
+        taken = (
+            delete(table)
+            .where(table.c.Id == chosen.c.Id, fits(chosen, request))
+            .returning(*table.c, chosen.c.row_index)
+            .cte("taken")
+        )
+        values = ledger_values(legacy, request, batch_id, taken.c) | {
+            "row_index": taken.c.row_index,
+            "content_hash": self.content_hash(taken.c.Headers, taken.c.State),
+        }
+        if zone_of(table.c.Time) is not None:
+            values |= {"due": due_of(taken.c), "store_extra": kept_extra(taken.c)}
+        elif not getattr(table.c.Time.type, "with_zone", False):
+            values["due"] = _other_side(taken.c.Time)
+        kept = ledger.timeout
+        inserted = (
+            insert(kept)
+            .from_select(list(values), select(*values.values()))
+            .returning(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept))
+            .cte("kept")
+        )
+        return sums(inserted)
+
+    def as_stored(
+        self, column: ColumnElement[Any], legacy: LegacyTable, key: str
+    ) -> ColumnElement[Any]:
+        """Cast text to uuid again, and a moment to UTC, where the column has no zone.
+
+        What was claimed as local time goes back as it was, whatever the settings say now.
+        """
+        wanted = legacy.table.c[key].type
+        if key == "Time" and not getattr(wanted, "with_zone", False):
+            extra = column.table.c.store_extra
+            return func.coalesce(kept_time(extra), _other_side(column))
+        if key in {"Id", "SagaId", "Time"} and not isinstance(wanted, GuidBytes):
+            return cast(column, wanted)
+        return super().as_stored(column, legacy, key)
+
+    def kept_owner(self, extra: ColumnElement[str]) -> ColumnElement[str]:
+        """Leave out what the due column had, where that is kept as well."""
+        return kept_owner(extra)
+
+    def insert_absent(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> Collection[str]:
+        """Insert, and let the server say which."""
+        key = [table.c.Id]
+        statement = postgresql.insert(table).on_conflict_do_nothing(index_elements=key)
+        return list(connection.scalars(statement.returning(*key), rows))
+
+    def content_hash(
+        self, headers: ColumnElement[Any], body: ColumnElement[Any]
+    ) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``."""
+        content = (
+            func.convert_to(func.coalesce(headers, ""), "UTF8")
+            .op("||")(func.decode("00", "hex"))
+            .op("||")(func.coalesce(body, func.decode("", "hex")))
+        )
+        return func.encode(func.sha256(content), "hex")
+
+    def body_hash(self, body: ColumnElement[Any]) -> ColumnElement[str]:
+        """Return the hash; see ``Dialect``."""
+        return func.encode(func.sha256(func.coalesce(body, func.decode("", "hex"))), "hex")
+
+    def prefer_indexes(self, connection: Connection) -> None:
+        """Forbid what reads a whole table, or the whole of another index, for each row."""
+        connection.execute(_BY_ID)
+
+    def wait_at_most(self, connection: Connection, patience: timedelta) -> None:
+        """Bound locks and statements alike."""
+        limit = f"{max(patience // timedelta(milliseconds=1), 1)}ms"
+        connection.execute(
+            select(
+                func.set_config("lock_timeout", limit, True),
+                func.set_config("statement_timeout", limit, True),
+            )
+        )
+
+    def allow_long(self, connection: Connection) -> None:
+        """Allow ten minutes."""
+        connection.execute(_LONG)
+
+    def read_only(self, engine: Engine) -> Engine:
+        """Have transactions read one snapshot; the server refuses what would write."""
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def lock_table(self, connection: Connection, quoted_name: str) -> None:
+        """Lock it exclusively."""
+        statement = f"LOCK TABLE {quoted_name} IN ACCESS EXCLUSIVE MODE"
+        connection.execute(text(statement.replace(":", r"\:")))
+
+    def estimated_rows(self, connection: Connection, legacy: LegacyTable) -> int:
+        """Return what the last ANALYZE or VACUUM found."""
+        name = connection.dialect.identifier_preparer.format_table(legacy.table)
+        return int(connection.execute(_ESTIMATE, {"name": name}).scalar() or 0)
+
+    def missing_rights(self, connection: Connection, legacy: LegacyTable) -> Sequence[str]:
+        """Return which; the server's own message would name only the table."""
+        names = {"schema": legacy.table.schema, "name": legacy.table.name}
+        rights = connection.execute(_RIGHTS, names).mappings().one()
+        return [right.upper() for right, is_granted in rights.items() if not is_granted]
+
+    def column_types(self) -> Mapping[str, TypeEngine[Any]]:
+        """Return the types of the vendor's script (reference 1.2)."""
+        return {
+            "Id": UUID(as_uuid=False),
+            "Destination": String(200),
+            "SagaId": UUID(as_uuid=False),
+            "State": LargeBinary(),
+            "Time": DateTime(),
+            "Headers": Text(),
+            "PersistenceVersion": String(23),
+        }
+
+    def write_rows(
+        self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Copy them."""
+        quoted = connection.dialect.identifier_preparer.format_table(table)
+        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        driver: Any = connection.connection.driver_connection
+        statement = f"COPY {quoted} ({columns}) FROM STDIN".replace("%%", "%")
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return True

@@ -1,0 +1,161 @@
+"""Writing new timeouts into a legacy table, as the timeout manager's store satellite does.
+
+Rules of this file: each call is one local transaction, which begins by proving that the lane is
+still ours; every row is looked at before the first one is written. Source: reference
+``legacy-stores.md`` 1.2 (columns), 1.3 (values), 1.4 (removing by saga).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, delete
+from sqlalchemy.exc import DataError, IntegrityError
+
+from migrator.database.engine import writing
+from migrator.database.failures import translating
+from migrator.dispatcher.ports import Applied, ClearSaga, NewTimeout
+from migrator.errors import RowRefused, StoreError
+from migrator.ledger.fencing import hold_lease
+from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import NO_SAGA
+from migrator.stores.sql.claims import LegacyTables
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.moving import in_ledger
+from migrator.stores.sql.selection import guid_text, is_storable
+
+PERSISTENCE_VERSION: Final = "6.6.5.0"
+"""What the last persistence with a timeout table writes; informational (reference 1.3)."""
+DESTINATION_CHARS: Final = 200
+"""Size of the Destination column in the vendor's script (reference 1.2)."""
+
+
+class SqlIntake:
+    """Implements ``ports.Intake`` over one database."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
+        """Write into the *legacy* tables beside *ledger*, both in the database of *engine*.
+
+        Raises:
+            StoreError: This kind of database is not supported.
+        """
+        self._dialect = dialect_for(engine.dialect.name)
+        self._engine = engine
+        self._ledger = ledger
+        self._legacy = legacy
+
+    def apply(
+        self, endpoint: StoreEndpoint, changes: Sequence[NewTimeout | ClearSaga], lease: Lease
+    ) -> Applied:
+        """Carry out *changes* in one transaction; see ``ports.Intake``.
+
+        Raises:
+            RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
+                column, or the zero saga was to be cleared. Nothing was changed.
+        """
+        stored = known = cleared = 0
+        if not changes:
+            return Applied(stored=stored, known=known, cleared=cleared)
+        legacy = self._legacy.legacy_table(endpoint.source)
+        steps = _steps(changes)
+        doing = f"storing timeouts in {legacy.source}"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            hold_lease(connection, self._ledger, lease)
+            self._dialect.prefer_indexes(connection)
+            for rows, sagas in steps:
+                inserted = self._insert(connection, legacy, rows) if rows else 0
+                stored += inserted
+                known += len(rows) - inserted
+                cleared += _clear(connection, legacy, sagas) if sagas else 0
+        return Applied(stored=stored, known=known, cleared=cleared)
+
+    def _insert(
+        self, connection: Connection, legacy: LegacyTable, rows: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """Write rows that neither table nor ledger has; return how many.
+
+        The ledger is asked last: inserting waits for a claim that is just removing the row, and
+        only a statement that begins afterwards sees where the claim put it.
+        """
+        table = legacy.table
+        columns = {*table.c.keys()}
+        values = [
+            {key: value for key, value in row.items() if key in columns} | {**legacy.constants}
+            for row in rows
+        ]
+        try:
+            written = self._dialect.insert_absent(connection, table, values)
+        except (DataError, IntegrityError):
+            with translating(RowRefused, doing=f"a row for {legacy.source}"):
+                raise
+        known = delete(table).where(
+            table.c.Id.in_(written), in_ledger(legacy, self._ledger).is_not(None)
+        )
+        removed = connection.execute(known).rowcount if written else 0
+        return len(written) - removed
+
+
+def _clear(connection: Connection, legacy: LegacyTable, sagas: Sequence[str]) -> int:
+    table = legacy.table
+    return connection.execute(delete(table).where(table.c.SagaId.in_(sagas))).rowcount
+
+
+def _steps(
+    changes: Sequence[NewTimeout | ClearSaga],
+) -> list[tuple[list[dict[str, Any]], list[str]]]:
+    """Return what to do one after the other: rows to insert, or sagas to clear, in each step."""
+    found = []
+    for _, group in groupby(changes, key=type):
+        rows: list[dict[str, Any]] = []
+        sagas: list[str] = []
+        for change in group:
+            if isinstance(change, NewTimeout):
+                rows.append(_row(change))
+            else:
+                sagas.append(_saga(change))
+        found.append((rows, sagas))
+    return found
+
+
+def _row(new: NewTimeout) -> dict[str, Any]:
+    destination = new.destination
+    if destination is not None:
+        _demand_text("Destination", destination)
+        if len(destination) > DESTINATION_CHARS:
+            raise RowRefused(
+                f"a destination of {len(destination)} characters does not fit into a column of "
+                f"{DESTINATION_CHARS}"
+            )
+    _demand_text("Headers", new.headers_text)
+    return {
+        "Id": _guid("Id", new.id),
+        "Destination": destination,
+        "SagaId": _guid("SagaId", new.saga_id),
+        "State": new.body,
+        "Time": new.due_at,
+        "Headers": new.headers_text,
+        "PersistenceVersion": PERSISTENCE_VERSION,
+    }
+
+
+def _saga(clear: ClearSaga) -> str:
+    saga = _guid("SagaId", clear.saga_id)
+    if saga == NO_SAGA:
+        raise RowRefused("the zero saga id belongs to every timeout without a saga; not cleared")
+    return saga
+
+
+def _guid(column: str, value: str) -> str:
+    found = guid_text(value)
+    if found is None:
+        raise RowRefused(f"{column} is no GUID: {value[:50]!r}")
+    return found
+
+
+def _demand_text(column: str, value: str) -> None:
+    if not is_storable(value):
+        raise RowRefused(f"{column} holds a character that no database takes")

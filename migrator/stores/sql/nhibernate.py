@@ -1,0 +1,327 @@
+"""NServiceBus.NHibernate: one table for all endpoints, which a column tells apart.
+
+Rules of this file: who owns a row is decided by the database's own ``=``, as the timeout manager
+decides it; an endpoint whose rows are all in the ledger is still an endpoint.
+Source: reference ``legacy-stores.md`` 2.1 (table), 2.2 (values), 2.3 (queries).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Index,
+    MetaData,
+    Table,
+    func,
+    inspect,
+    select,
+)
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.errors import StoreError, UnknownEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.indexes import (
+    ENDPOINT_INDEX,
+    ID_INDEX,
+    SAGA_INDEX,
+    has_index,
+    missing_indexes,
+)
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import (
+    SHARED_COLUMNS,
+    LegacyTable,
+    NotATimeoutsTable,
+    build_shared_source,
+    parse_shared_source,
+    shared_name,
+    shared_table,
+)
+from migrator.stores.sql.owners import MOST_UNOWNED, ignores_case, owners_in, unowned_rows
+from migrator.stores.sql.survey import due_times, survey
+from migrator.stores.sql.tables import Blank
+from migrator.stores.sql.trial import trial_claim
+from migrator.stores.sql.vendor_runs import unfinished_shared_runs
+
+T = TypeVar("T")
+
+TABLE: Final = "TimeoutEntity"
+_FOLDING: Final = frozenset({"postgresql", "oracle"})
+"""Databases in which NHibernate's unquoted names are no longer spelled as it spells them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NHibernateOptions:
+    """What an operator may say about the table."""
+
+    schema: str | None = None
+    """None: the schema that the connection is in."""
+    table: str = TABLE
+    """In any letter case."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """How columns are called, by the vendor's names, where a naming strategy changed that."""
+    names: Collection[str] = ()
+    """Endpoints as the settings spell them; they need not have rows."""
+    time_zone: str | None = None
+    """Of a due column that holds local time; None: it holds UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """The table that was found."""
+
+    table: Table
+    name: str
+    """As ``shared_name`` calls it."""
+    ignores_case: bool
+    """Whether the database takes endpoints for equal that differ in letter case alone."""
+    is_indexed: bool
+    """Whether endpoints can be walked along an index."""
+
+    def key(self, owner: str) -> str:
+        """Return *owner* as sources have it: the same for all spellings of one endpoint."""
+        return owner.lower() if self.ignores_case else owner
+
+    def source(self, owner: str) -> str:
+        """Return where the rows of *owner* are."""
+        return build_shared_source(self.name, self.key(owner))
+
+
+class NHibernateStore:
+    """Implements ``stores.sql.tables.TableStore``."""
+
+    kind: Final = "nhibernate"
+    shares_table: Final = True
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, options: NHibernateOptions) -> None:
+        """Look at the table in the database of *engine*, where *options* say."""
+        self._engine = engine
+        self._ledger = ledger
+        self._options = options
+        self._dialect = dialect_for(engine.dialect.name)
+        self._schema = options.schema
+        self._found: _Shared | None = None
+        self._spelled: dict[str, str] = {}
+        """Owner as sources have it → as the column has it."""
+
+    # ── endpoints ───────────────────────────────────────────────────────────────────────────
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint with rows in table or ledger; see ``ports.Store``.
+
+        Those of the settings are among them: the table has room for all.
+        """
+        shared = self._shared()
+        if shared is None:
+            return []
+        owners = self._asked("looking for endpoints", lambda c: self._owners(c, shared))
+        self._spelled = {shared.key(owner): owner for owner in reversed(owners)}
+        return [
+            StoreEndpoint(name=EndpointName(name), source=shared.source(name))
+            for name in sorted(self._spelled.values())
+        ]
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint an operator means; see ``ports.Store``."""
+        known, source = self.endpoints(), self.source_of(name)
+        for endpoint in known:
+            if endpoint.source == source:
+                return endpoint
+        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
+
+    def source_of(self, name: str) -> str:
+        """Return where the rows of the endpoint *name* are, or would be."""
+        shared = self._shared()
+        if shared is None:
+            return build_shared_source(shared_name(*self._place(None)), name)
+        return shared.source(name)
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield the endpoint's rows without their bodies; see ``ports.Store``."""
+        return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows; see ``ports.Store``."""
+        return due_times(self._engine, self.legacy_table(endpoint.source), now)
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Claim one row and roll back; see ``ports.Store``."""
+        trial_claim(self._engine, self, self._ledger, endpoint)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        return unfinished_shared_runs(self._engine)
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return indexes that are missing, and rows of nobody; see ``ports.Store``."""
+        shared = self._shared()
+        if shared is None:
+            return []
+
+        def look(connection: Connection) -> list[StoreRemark]:
+            wanted = (ENDPOINT_INDEX, SAGA_INDEX, ID_INDEX)
+            found = missing_indexes(inspect(connection), shared.table, shared.name, wanted)
+            of_nobody = _of_nobody(shared, unowned_rows(connection, shared.table))
+            return [*found, *of_nobody, *self._dialect.remarks(connection)]
+
+        return self._asked(f"looking at {shared.name}", look)
+
+    # ── the table ───────────────────────────────────────────────────────────────────────────
+
+    def legacy_table(self, source: str) -> LegacyTable:
+        """Return the table, and whose rows *source* names.
+
+        Raises:
+            StoreError: The table is gone, or *source* is of another one.
+        """
+        shared, key = self._shared(), self._owner(source)
+        if shared is None or build_shared_source(shared.name, key) != source:
+            raise StoreError(f"{source} is no part of a timeouts table, or that is gone")
+        if shared.ignores_case and key not in self._spelled:
+            self.endpoints()
+        return LegacyTable(source=source, table=shared.table, owner=self._spelled.get(key, key))
+
+    def location(self, source: str) -> tuple[str | None, str]:
+        """Return schema and name of the table; see ``TableStore``."""
+        place = self._place(self._shared())
+        if build_shared_source(shared_name(*place), self._owner(source)) != source:
+            raise StoreError(f"{source} is of another table than {shared_name(*place)}")
+        return place
+
+    def blank(self, source: str) -> Blank:
+        """Return the table as NHibernate makes it; see ``TableStore``."""
+        schema, name = self.location(source)
+        types, names = self._dialect.shared_column_types(), self._names(name)
+        columns = [
+            Column(names[key], types[key], key=key, primary_key=key == "Id")
+            for key in SHARED_COLUMNS
+        ]
+        table = Table(name, MetaData(), *columns, schema=schema, mysql_engine="InnoDB")
+        Index(f"{name}_{_folded('SagaIdIdx', name)}", table.c.SagaId)
+        Index(f"{name}_{_folded('EndpointIdx', name)}", table.c.Endpoint, table.c.Time)
+        owner = self._owner(source)
+        return Blank(
+            table=table,
+            constants={"Endpoint": self._spelled.get(owner, owner)},
+            has_compact_headers=True,
+            time_zone=self._options.time_zone,
+        )
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, shared: _Shared | None) -> tuple[str | None, str]:
+        """Return schema and name of the table; None: as NHibernate would call it."""
+        if shared is not None:
+            return shared.table.schema, shared.table.name
+        is_folded, name = self._engine.dialect.name in _FOLDING, self._options.table
+        return self._schema, name.lower() if is_folded else name
+
+    def _names(self, table: str) -> Mapping[str, str]:
+        """Return how the columns of a table called *table* are called, by the vendor's names."""
+        renamed = self._options.columns
+        return {key: _folded(renamed.get(key, key), table) for key in SHARED_COLUMNS}
+
+    def _owner(self, source: str) -> str:
+        try:
+            return parse_shared_source(source)[1]
+        except ValueError as exc:
+            raise StoreError(str(exc)) from exc
+
+    def _owners(self, connection: Connection, shared: _Shared) -> list[str]:
+        """Return names of endpoints, the most trusted spelling first; some more than once."""
+        in_ledger = self._in_ledger(connection, shared)
+        in_table = owners_in(connection, shared.table, is_indexed=shared.is_indexed)
+        return [*self._options.names, *in_ledger, *in_table]
+
+    def _in_ledger(self, connection: Connection, shared: _Shared) -> list[str]:
+        """Return the endpoints of batches from this table; none without a ledger."""
+        batch = self._ledger.batch
+        if not inspect(connection).has_table(batch.name, schema=batch.schema):
+            return []
+        newest = func.max(batch.c.endpoint)
+        found = connection.execute(select(batch.c.source, newest).group_by(batch.c.source))
+        return [name for source, name in found if source == shared.source(name)]
+
+    def _shared(self) -> _Shared | None:
+        if self._found is None:
+            self._found = self._asked("looking for the timeouts table", self._look)
+        return self._found
+
+    def _look(self, connection: Connection) -> _Shared | None:
+        inspector = inspect(connection)
+        if self._schema is None and self._dialect.has_schemas:
+            self._schema = inspector.default_schema_name
+        name = _called(inspector.get_table_names(schema=self._schema), self._options.table)
+        if name is None:
+            return None
+        called = shared_name(self._schema, name)
+        columns = inspector.get_columns(name, schema=self._schema)
+        try:
+            table = shared_table(
+                self._schema,
+                name,
+                columns,
+                self._options.columns,
+                dialect=self._dialect.name,
+                time_zone=self._options.time_zone,
+            )
+        except NotATimeoutsTable as exc:
+            raise StoreError(f"{called} is no timeouts table of NHibernate: {exc}") from exc
+        return _Shared(
+            table=table,
+            name=called,
+            ignores_case=ignores_case(connection, table),
+            is_indexed=has_index(inspector, table, "Endpoint"),
+        )
+
+    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
+        def attempt() -> T:
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return work(connection)
+
+        return retrying(attempt)
+
+
+def _called(names: Collection[str], wanted: str) -> str | None:
+    """Return the one of *names* that is *wanted*, in the same letter case if that is there.
+
+    Raises:
+        StoreError: Several would do.
+    """
+    if wanted in names:
+        return wanted
+    found = sorted(name for name in names if name.casefold() == wanted.casefold())
+    if len(found) > 1:
+        raise StoreError(f"store.table {wanted} may be any of {', '.join(found)}; spell it so")
+    return found[0] if found else None
+
+
+def _folded(text: str, table: str) -> str:
+    return text.lower() if table == table.lower() else text
+
+
+def _of_nobody(shared: _Shared, rows: int) -> Iterator[StoreRemark]:
+    if not rows:
+        return
+    more = " or more" if rows == MOST_UNOWNED else ""
+    is_one = rows == 1
+    yield StoreRemark(
+        subject=shared.name,
+        text=f"{rows}{more} {'row belongs' if is_one else 'rows belong'} to no endpoint: "
+        f"{shared.table.c.Endpoint.name} is NULL or empty; no timeout manager ever sends "
+        + ("it, and it stays" if is_one else "them, and they stay"),
+        remedy="find out whose they are, and enter the endpoint's name",
+    )

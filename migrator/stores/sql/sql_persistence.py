@@ -1,0 +1,275 @@
+"""NServiceBus.Persistence.Sql: one table per endpoint, its name made from the endpoint's.
+
+Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Column, Engine, Index, Inspector, MetaData, Table, inspect
+from sqlalchemy.exc import NoSuchTableError
+
+from migrator.database.engine import reading
+from migrator.database.failures import retrying, translating
+from migrator.errors import StoreError, UnknownEndpoint
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.indexes import ID_INDEX, SAGA_INDEX, TIME_INDEX, missing_indexes
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.stores.sql.legacy_table import (
+    COLUMNS,
+    LegacyTable,
+    NotATimeoutsTable,
+    build_source,
+    parse_source,
+    timeouts_table,
+)
+from migrator.stores.sql.survey import due_times, survey
+from migrator.stores.sql.tables import Blank
+from migrator.stores.sql.trial import trial_claim
+from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
+
+T = TypeVar("T")
+
+SUFFIX: Final = "TimeoutData"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where an endpoint's table is when the defaults do not say."""
+
+    prefix: str | None = None
+    """``TablePrefix`` of the persistence, verbatim."""
+    table: str | None = None
+    """The whole table name; wins over *prefix*."""
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlOptions:
+    """What an operator may say about where the tables are."""
+
+    schema: str | None = None
+    """None: the one of this kind of database. Ignored where it has no schemas."""
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """By endpoint name; an empty placement merely tells how the name is spelled."""
+    time_zone: str | None = None
+    """Of due columns that hold local time; None: they hold UTC."""
+
+
+class SqlStore:
+    """Implements ``stores.sql.tables.TableStore``."""
+
+    kind: Final = "sql"
+    shares_table: Final = False
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, options: SqlOptions) -> None:
+        """Look at the tables in the database of *engine*, where *options* say."""
+        self._engine = engine
+        self._ledger = ledger
+        self._options = options
+        self._dialect = dialect_for(engine.dialect.name)
+        self._schema = self._schema_of(options.schema)
+        self._tables: dict[str, LegacyTable] = {}
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint that has a timeouts table; see ``ports.Store``."""
+        suffix = self._dialect.table_suffix
+        placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
+        found = {legacy.source: legacy for legacy in self._discovered()}
+        for source in placed:
+            if source not in found and (legacy := self._table_at(source)):
+                found[source] = legacy
+        self._tables.update(found)
+        return sorted(
+            (
+                StoreEndpoint(
+                    name=placed.get(source, endpoint_of(legacy.table.name, suffix)), source=source
+                )
+                for source, legacy in found.items()
+            ),
+            key=lambda endpoint: endpoint.name,
+        )
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint an operator means; see ``ports.Store``."""
+        source = self.source_of(name)
+        legacy = self._table_at(source)
+        if legacy is not None:
+            self._tables[source] = legacy
+            return StoreEndpoint(name=EndpointName(name), source=source)
+        known = self.endpoints()
+        for endpoint in known:
+            if endpoint.name == name:
+                return endpoint
+        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield all rows without their bodies; see ``ports.Store``."""
+        return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows; see ``ports.Store``."""
+        return due_times(self._engine, self.legacy_table(endpoint.source), now)
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Claim one row and roll back; see ``ports.Store``."""
+        trial_claim(self._engine, self, self._ledger, endpoint)
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        return unfinished_vendor_runs(self._engine)
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return indexes that are missing, as in tables of version 1, and what else is to be known.
+
+        See ``ports.Store``.
+        """
+        tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
+        wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)
+
+        def look(inspector: Inspector) -> list[StoreRemark]:
+            return [
+                remark
+                for each in tables
+                for remark in missing_indexes(inspector, each.table, each.source, wanted)
+            ]
+
+        return [*self._inspected(look), *self._of_database()]
+
+    def _of_database(self) -> Sequence[StoreRemark]:
+        def work() -> Sequence[StoreRemark]:
+            doing = "asking what the database allows"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return self._dialect.remarks(connection)
+
+        return retrying(work)
+
+    def legacy_table(self, source: str) -> LegacyTable:
+        """Return the table that *source* names.
+
+        Raises:
+            StoreError: It is gone, or no timeouts table.
+        """
+        if source not in self._tables:
+            found = self._table_at(source)
+            if found is None:
+                raise StoreError(f"{source} is no timeouts table, or it is gone")
+            self._tables[source] = found
+        return self._tables[source]
+
+    def source_of(self, name: str) -> str:
+        """Return where the rows of the endpoint *name* are, or would be."""
+        placement = self._options.placements.get(name, Placement())
+        suffix = self._dialect.table_suffix
+        table = placement.table or (
+            default_table(name, suffix) if placement.prefix is None else placement.prefix + suffix
+        )
+        schema = self._schema_of(placement.schema or self._options.schema)
+        # one table must never have two sources, or a row could be claimed under each
+        table = table.lower() if self._folds_names else self._dialect.spelled(table)
+        return build_source(schema, table)
+
+    def _schema_of(self, wanted: str | None) -> str | None:
+        if not self._dialect.has_schemas:
+            return None
+        return self._dialect.spelled(wanted) if wanted else self._dialect.default_schema
+
+    @cached_property
+    def _folds_names(self) -> bool:
+        def work() -> bool:
+            doing = "asking how names of tables are kept"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return self._dialect.folds_names(connection)
+
+        return self._dialect.may_fold_names and retrying(work)
+
+    def location(self, source: str) -> tuple[str | None, str]:
+        """Return schema and name of the table; see ``TableStore``."""
+        try:
+            return parse_source(source)
+        except ValueError as exc:
+            raise StoreError(str(exc)) from exc
+
+    def blank(self, source: str) -> Blank:
+        """Return the table as the vendor's script makes it; see ``TableStore``."""
+        return replace(blank_table(self._engine, source), time_zone=self._options.time_zone)
+
+    def _table_at(self, source: str) -> LegacyTable | None:
+        schema, name = parse_source(source)
+
+        def look(inspector: Inspector) -> LegacyTable | None:
+            try:
+                found = inspector.get_columns(name, schema=schema)
+                return self._timeouts_table(schema, name, found)
+            except (NoSuchTableError, NotATimeoutsTable):
+                return None
+
+        return self._inspected(look)
+
+    def _discovered(self) -> list[LegacyTable]:
+        suffix = self._dialect.spelled(self._dialect.table_suffix)
+        suffix = suffix.lower() if self._folds_names else suffix
+
+        def look(inspector: Inspector) -> list[LegacyTable]:
+            names = [
+                name
+                for name in inspector.get_table_names(schema=self._schema)
+                if name.endswith(suffix) and VENDOR_RUN_TABLE not in name
+            ]
+            if not names:
+                return []
+            columns = inspector.get_multi_columns(schema=self._schema, filter_names=names)
+            found = []
+            for (schema, name), of_table in columns.items():
+                with suppress(NotATimeoutsTable):
+                    found.append(self._timeouts_table(schema, name, of_table))
+            return found
+
+        return self._inspected(look)
+
+    def _timeouts_table(self, schema: str | None, name: str, columns: Any) -> LegacyTable:
+        zone = self._options.time_zone
+        return timeouts_table(schema, name, columns, dialect=self._dialect.name, time_zone=zone)
+
+    def _inspected(self, look: Callable[[Inspector], T]) -> T:
+        def work() -> T:
+            doing = "looking for timeouts tables"
+            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+                return look(inspect(connection))
+
+        return retrying(work)
+
+
+def default_table(endpoint: str, suffix: str = SUFFIX) -> str:
+    """Return the table the persistence makes for *endpoint*: only dots are replaced."""
+    return endpoint.replace(".", "_") + "_" + suffix
+
+
+def blank_table(engine: Engine, source: str) -> Blank:
+    """Return the table *source* exactly as the vendor's script makes it."""
+    schema, name = parse_source(source)
+    dialect = dialect_for(engine.dialect.name)
+    types, names = dialect.column_types(), dialect.column_names()
+    options: dict[str, Any] = {**dialect.table_options()}
+    columns: list[Column[Any]] = [
+        Column(names[key], types[key], key=key, primary_key=key == "Id") for key in COLUMNS
+    ]
+    table = Table(name, MetaData(), *columns, schema=schema, **options)
+    Index(f"{name}_SagaIdx", table.c.SagaId)
+    Index(f"{name}_TimeIdx", table.c.Time)
+    return Blank(table=table)
+
+
+def endpoint_of(table: str, suffix: str = SUFFIX) -> EndpointName:
+    """Return the endpoint as its table shows it; dots are lost, and on Oracle the letters' case."""
+    prefix = table.removesuffix(suffix).removesuffix(suffix.lower())
+    return EndpointName(prefix.removesuffix("_") or table)

@@ -1,0 +1,117 @@
+"""Comparing the ledger with a document store, by listing the store.
+
+Rules of this file: the two are never read at one moment, so a timeout that seems to be in both is
+looked at once more before it is told; no transaction is open while the store is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from sqlalchemy import Connection, Engine, or_
+
+from migrator.database.portable import among
+from migrator.errors import SourceGone
+from migrator.ledger.states import HALF_DONE, RowState
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.stores.documents.measuring import endpoint_at
+from migrator.stores.documents.ports import Candidate, DocumentStore
+from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.verify.ports import AuditedRow
+from migrator.verify.report import EndpointBalance
+from migrator.verify.store import LedgerVerifications, audited_row
+
+
+class DocumentVerifications(LedgerVerifications):
+    """Implements ``ports.Verifications`` over a ledger and a document store."""
+
+    def __init__(self, engine: Engine, ledger: LedgerSide, documents: DocumentStore) -> None:
+        """Compare *ledger* with itself and with *documents*."""
+        super().__init__(engine, ledger)
+        self._documents = documents
+
+    def balances(self) -> Sequence[EndpointBalance]:
+        """Return every endpoint's balance; see ``ports.Verifications``.
+
+        The ledger is read at one moment, the store is listed right after it.
+        """
+        return [replace(each, in_store=self._count(each.source)) for each in super().balances()]
+
+    def in_both_places(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
+        """Return timeouts that are in the store, and open here; see ``ports.Verifications``.
+
+        What is half claimed or half released may be in both places, and is not told. What a
+        recall has begun to restore is: until it is finished, a timeout manager and the broker
+        would both send it.
+        """
+        total, first = 0, list[AuditedRow]()
+        for source in sorted(self._all_sources(endpoints)):
+            for ids in self._listed(source):
+                suspects = self._open_here(source, ids, endpoints)
+                if not suspects:
+                    continue
+                there = self._still_there(source, [each.timeout_id for each in suspects])
+                both = [
+                    each
+                    for each in self._open_here(source, sorted(there), endpoints)
+                    if each.timeout_id in there
+                ]
+                total += len(both)
+                first += both[: max(at_most - len(first), 0)]
+        return total, first
+
+    def _all_sources(self, endpoints: Collection[EndpointName]) -> Sequence[str]:
+        def read(connection: Connection) -> Sequence[str]:
+            return self._sources(connection, endpoints)
+
+        return self._read("looking for stores in the ledger", read)
+
+    def _open_here(
+        self, source: str, ids: Collection[TimeoutId], endpoints: Collection[EndpointName]
+    ) -> Sequence[AuditedRow]:
+        row, batch = self._ledger.timeout, self._ledger.batch
+        query = (
+            self._queries.rows()
+            .where(
+                row.c.source == source,
+                self._ledger.are_open(row, sorted(ids)),
+                or_(row.c.going_back.is_(None), row.c.going_back == RowState.RECALLED),
+                batch.c.state.not_in(HALF_DONE),
+            )
+            .order_by(row.c.id)
+        )
+        if endpoints:
+            query = query.where(among(row.c.endpoint, endpoints))
+
+        def read(connection: Connection) -> list[AuditedRow]:
+            return [audited_row(found) for found in connection.execute(query)]
+
+        return self._read("comparing the store with the ledger", read)
+
+    def _still_there(self, source: str, ids: Sequence[TimeoutId]) -> set[TimeoutId]:
+        return {each.id for each in self._documents.read(self._endpoint(source), ids)}
+
+    def _listed(self, source: str) -> Iterator[Sequence[TimeoutId]]:
+        with suppress(SourceGone):  # then none of it is in two places
+            for page in self._documents.list(self._endpoint(source)):
+                ids = [each.id for each in page if isinstance(each, Candidate)]
+                for start in range(0, len(ids), _IDS_AT_A_TIME):
+                    yield ids[start : start + _IDS_AT_A_TIME]
+
+    def _count(self, source: str) -> int | None:
+        try:
+            return sum(len(page) for page in self._documents.list(self._endpoint(source)))
+        except SourceGone:
+            return None
+
+    def _endpoint(self, source: str) -> StoreEndpoint:
+        return endpoint_at(self._documents, source)
+
+
+_IDS_AT_A_TIME = 500
+"""Ids that any database takes as parameters of one query."""

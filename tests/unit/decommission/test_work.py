@@ -1,0 +1,448 @@
+"""Decommissioning against a world in memory: killed anywhere, refused late, and nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from migrator.decommission.ports import (
+    DecommissionBroker,
+    DecommissionLedger,
+    DecommissionStore,
+    Hands,
+    Statement,
+)
+from migrator.decommission.record import BEGUN, ENDED, UNDONE, read_bindings
+from migrator.decommission.rules import (
+    Binding,
+    BrokerLook,
+    Entity,
+    LedgerLook,
+    QueueLook,
+    Wishes,
+    still_whole,
+)
+from migrator.decommission.work import Decommission, Outcome, Subject, Surveyor
+from migrator.delays.levels import Kind
+from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, RunId
+from tests.unit.decommission.decommissions import OWN_BINDINGS, TIMEOUTS, broker, own
+
+SUBJECT = Subject(
+    endpoint=StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData"),
+    queue=QueueName("Sales"),
+)
+LEVEL = OWN_BINDINGS[-1].target.name
+NOTHING: Callable[[], None] = lambda: None  # noqa: E731 - a default that does nothing
+
+
+class Killed(BaseException):
+    """The process was killed; nothing in it may run any further."""
+
+
+@dataclass
+class World:
+    """A broker, a table and an audit trail that outlive the process."""
+
+    entities: BrokerLook = field(default_factory=broker)
+    rows: int | None = 0
+    events: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    is_dead: bool = False
+    on_pause: Callable[[], None] = NOTHING
+    on_unbind: Callable[[], None] = NOTHING
+    on_delete: Callable[[Entity], str | None] = lambda _entity: None
+    on_bind: Callable[[], None] = NOTHING
+    absent: Sequence[str] = ()
+    """Queues that no look tells of, and nothing can be bound to."""
+
+    def alive(self) -> None:
+        if self.is_dead:
+            raise Killed
+
+    # ── the broker ──────────────────────────────────────────────────────────────────────────
+
+    def look(self, queue: QueueName) -> BrokerLook | None:
+        self.alive()
+        return self.entities
+
+    @contextmanager
+    def hands(self) -> Iterator[Hands]:
+        self.alive()
+        yield self
+
+    def unbind(self, binding: Binding) -> None:
+        self.alive()
+        self.on_unbind()
+        left = [each for each in self.entities.bindings if each != binding]
+        self.entities = replace(self.entities, bindings=left)
+
+    def bind(self, binding: Binding) -> bool:
+        self.alive()
+        self.on_bind()
+        if binding.target.name in self.absent:
+            return False
+        if binding not in self.entities.bindings:
+            found = [*self.entities.bindings, binding]
+            self.entities = replace(self.entities, bindings=found)
+        return True
+
+    def delete(self, entity: Entity) -> str | None:
+        self.alive()
+        why = self.on_delete(entity)
+        if why is None:
+            self._delete(entity)
+        return why
+
+    def _delete(self, entity: Entity) -> None:
+        look = self.entities
+        if entity.kind is Kind.QUEUE:
+            look = replace(
+                look,
+                satellites=_without(look.satellites, entity.name),
+                retries=_without(look.retries, entity.name),
+                own=replace(look.own, queues=_without(look.own.queues, entity.name)),
+            )
+        else:
+            look = replace(
+                look,
+                satellite_exchanges=[e for e in look.satellite_exchanges if e != entity.name],
+                own=replace(
+                    look.own,
+                    exchanges=[e for e in look.own.exchanges if e != entity.name],
+                    shared=[e for e in look.own.shared if e != entity.name],
+                ),
+            )
+        self.entities = replace(look, bindings=still_whole(look.bindings, [entity]))
+
+    # ── store, ledger and audit trail ───────────────────────────────────────────────────────
+
+    def drop(self, source: str) -> int:
+        self.alive()
+        if not self.rows:
+            self.rows = None
+        return self.rows or 0
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
+        self.alive()
+        self.events.append((kind, detail))
+
+    @property
+    def unfinished(self) -> Sequence[Binding]:
+        if not self.events:
+            return ()
+        return read_bindings(self.events[-1][1]["bindings"])  # type: ignore[arg-type]  # as JSON has it
+
+
+def _without(queues: Sequence[QueueLook], name: str) -> list[QueueLook]:
+    return [queue for queue in queues if queue.name != name]
+
+
+class Store:
+    """The table's side of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    def rows(self, source: str) -> int | None:
+        return self._world.rows
+
+    def others_with_rows(self, source: str) -> Sequence[EndpointName]:
+        return ()
+
+    def statements(self, source: str) -> Sequence[Statement]:
+        return ()
+
+    def drop(self, source: str) -> int:
+        return self._world.drop(source)
+
+
+class Ledger:
+    """The ledger's side of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerLook:
+        return LedgerLook()
+
+    def unfinished(self, source: str) -> Sequence[Binding]:
+        return self._world.unfinished
+
+    def knows(self, source: str) -> bool:
+        return bool(self._world.events)
+
+
+class Trail:
+    """The audit trail's side of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.record = world.record
+
+    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
+        raise NotImplementedError
+
+    def end(self, run: RunId, status: str) -> None:
+        raise NotImplementedError
+
+
+_: tuple[type[DecommissionBroker], type[DecommissionStore], type[DecommissionLedger]]
+_ = (World, Store, Ledger)
+
+
+def run(
+    world: World,
+    *,
+    drops_table: bool = True,
+    die_at: int | None = None,
+    guard: Callable[[], None] = NOTHING,
+) -> Outcome:
+    """Decommission once in *world*; die at the step of that number."""
+    steps = 0
+
+    def fault(_step: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == die_at:
+            world.is_dead = True
+            raise Killed
+
+    world.is_dead = False
+    store = Store(world)
+    surveyor = Surveyor(
+        broker=world,
+        store=store,
+        ledger=Ledger(world),
+        vendor_runs=lambda: (),
+        ignoring=lambda _owner: False,
+    )
+    return Decommission(
+        surveyor=surveyor,
+        broker=world,
+        store=store,
+        runs=Trail(world),
+        wishes=Wishes(drops_table=drops_table),
+        wait_s=10,
+        pause=lambda _s: world.on_pause(),
+        fault=fault,
+        guard=guard,
+    ).run(SUBJECT)
+
+
+def is_empty(world: World) -> bool:
+    """Return whether nothing is left of the endpoint, nor of ours."""
+    look = world.entities
+    return not any(
+        (look.satellites, look.satellite_exchanges, look.retries, look.own.queues, look.own.shared)
+    )
+
+
+def arrive(world: World, queue: str = TIMEOUTS) -> None:
+    """Put a message into a satellite that is there."""
+    found = [replace(q, ready=1) if q.name == queue else q for q in world.entities.satellites]
+    world.entities = replace(world.entities, satellites=found)
+
+
+def test_all_of_it_goes() -> None:
+    """And the audit trail tells what was, and what became of it."""
+    world = World()
+    done = run(world)
+    assert is_empty(world)
+    assert world.rows is None
+    assert (done.refusals, done.bound_again, done.is_table_dropped) == ((), (), True)
+    assert len(done.deleted) == 10
+    assert [kind for kind, _ in world.events] == [BEGUN, ENDED]
+    assert set(read_bindings(world.events[0][1]["bindings"])) == set(done.unbound)  # type: ignore[arg-type]  # as JSON has it
+    assert run(world).deleted == []
+    assert [kind for kind, _ in world.events] == [BEGUN, ENDED]
+
+
+def test_the_table_stays_unless_it_is_wished_for() -> None:
+    """Only the broker's side goes."""
+    world = World()
+    assert not run(world, drops_table=False).is_table_dropped
+    assert world.rows == 0
+    assert is_empty(world)
+
+
+def test_a_table_alone_can_go() -> None:
+    """The broker's side went long ago."""
+    world = World(entities=BrokerLook())
+    assert run(world).is_table_dropped
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    """Not even the audit trail."""
+    world = World(rows=1)
+    before = world.entities
+    assert [found.code for found in run(world).refusals] == ["rows_in_table"]
+    assert (world.entities, world.events) == (before, [])
+
+
+@pytest.mark.parametrize("die_at", range(1, 22))
+def test_killed_at_any_step_the_next_one_ends_it(die_at: int) -> None:
+    """A plain second call leaves what an undisturbed one leaves."""
+    world = World()
+    with pytest.raises(Killed):
+        run(world, die_at=die_at)
+    run(world)
+    assert is_empty(world)
+    assert world.rows is None
+    assert world.events[-1][0] == (BEGUN if die_at == 21 else ENDED)
+
+
+@pytest.mark.parametrize("die_at", range(1, 10))
+def test_killed_while_cutting_and_refused_then_all_is_bound_again(die_at: int) -> None:
+    """Something came meanwhile; however often it was killed, what was cut is known."""
+    world = World()
+    before = world.entities
+    for again in (die_at, 1):
+        with pytest.raises(Killed):
+            run(world, die_at=again)
+    arrive(world)
+    done = run(world)
+    assert [found.code for found in done.refusals] == ["messages"]
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
+    assert world.events[-1][0] == (UNDONE if done.bound_again else BEGUN)
+    assert run(world).bound_again == ()
+
+
+def test_what_could_not_be_bound_again_is_remembered() -> None:
+    """An end of it was gone; the next one that is refused tries again."""
+    world = World()
+    before = world.entities
+    with pytest.raises(Killed):
+        run(world, die_at=9)
+    arrive(world)
+    world.absent = [LEVEL]
+    assert len(run(world).bound_again) == len(before.bindings) - 2
+    kind, detail = world.events[-1]
+    assert (kind, {each["target"] for each in detail["bindings"]}) == (UNDONE, {LEVEL})  # type: ignore[attr-defined]  # as JSON has it
+    world.absent = ()
+    assert len(run(world).bound_again) == 2
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
+    assert run(world).bound_again == ()
+
+
+@pytest.mark.parametrize("drops_table", [False, True])
+def test_ours_that_a_killed_one_cut_are_bound_again_though_nothing_else_is_left(
+    drops_table: bool,
+) -> None:
+    """The satellites are gone, and somebody needs ours now."""
+    world = World()
+    with pytest.raises(Killed):
+        run(world, die_at=15, drops_table=drops_table)
+    assert not world.entities.satellite_exchanges
+    world.entities = replace(world.entities, own=own(clients=["migrator x"]))
+    assert not world.entities.bindings
+    done = run(world, drops_table=drops_table)
+    assert (done.refusals, len(done.bound_again), len(world.entities.bindings)) == ((), 4, 4)
+    assert done.is_table_dropped is drops_table
+    assert run(world, drops_table=drops_table).bound_again == ()
+
+
+def test_what_comes_while_it_waits_makes_it_undo_everything() -> None:
+    """The message stays, every binding is back, nothing was deleted."""
+    world = World()
+    before = world.entities
+    world.on_pause = lambda: arrive(world)
+    done = run(world)
+    assert [found.code for found in done.refusals] == ["messages"]
+    assert done.deleted == []
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
+    assert (world.rows, world.events[-1][0]) == (0, UNDONE)
+
+
+def test_a_queue_that_the_broker_keeps_ends_it() -> None:
+    """What was deleted before stays so; what is left is bound again."""
+    world = World(on_delete=lambda e: "not empty" if e.name == TIMEOUTS else None)
+    done = run(world)
+    (refusal,) = done.refusals
+    assert refusal.code == "still_there"
+    assert "not empty" in refusal.text
+    assert [each.name for each in done.deleted] == ["migrator.retry.x.10"]
+    assert len(world.entities.bindings) == 8
+    assert world.rows == 0
+
+
+def test_ours_stay_when_somebody_begins_meanwhile() -> None:
+    """The satellites go; ours are bound again."""
+    world = World()
+
+    def begin() -> None:
+        world.entities = replace(world.entities, own=own(clients=["migrator x"]))
+
+    world.on_pause = begin
+    done = run(world)
+    assert done.refusals == ()
+    assert {each.name for each in done.deleted} == {
+        "migrator.retry.x.10",
+        TIMEOUTS,
+        "Sales.TimeoutsDispatcher",
+    }
+    assert len(done.bound_again) == 4
+    assert len(done.keep) == 5
+
+
+def test_rows_that_come_before_the_drop_are_kept() -> None:
+    """The broker's side is gone; the table is not."""
+    world = World()
+
+    def come(_entity: Entity) -> str | None:
+        world.rows = 2
+        return None
+
+    world.on_delete = come
+    done = run(world)
+    assert [found.code for found in done.refusals] == ["rows_in_table"]
+    assert (done.is_table_dropped, world.rows, world.events[-1][0]) == (False, 2, UNDONE)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), AccessRefused("no"), LeaseLost("gone")])
+def test_whatever_ends_it_all_is_bound_again(error: BaseException) -> None:
+    """Ctrl-C, a missing permission, a lost lease."""
+    world = World()
+    before = world.entities
+
+    def fail() -> None:
+        raise error
+
+    world.on_pause = fail
+    with pytest.raises(type(error)):
+        run(world)
+    assert set(map(str, world.entities.bindings)) == set(map(str, before.bindings))
+
+
+def test_what_cannot_be_bound_again_is_told() -> None:
+    """Both reasons, and what to do."""
+    world = World()
+
+    def fail() -> None:
+        raise TargetUnavailable("the wire is cut")
+
+    world.on_pause = world.on_bind = fail
+    with pytest.raises(TargetError, match=r"could not be bound again: the wire is cut\. Run it"):
+        run(world)
+    world.on_pause = world.on_bind = NOTHING
+    run(world)
+    assert is_empty(world)
+
+
+def test_a_lost_lease_ends_it_before_the_next_step() -> None:
+    """Nothing is cut without it."""
+    world = World()
+    before = world.entities
+
+    def lost() -> None:
+        raise LeaseLost("gone")
+
+    with pytest.raises(LeaseLost):
+        run(world, guard=lost)
+    assert world.entities == before

@@ -1,0 +1,438 @@
+"""A ledger and a broker in memory, faithful in what a crash leaves behind.
+
+The broker keeps what was published, gives back what a dead link held, and dead-letters a pass
+whole or not at all. The ledger keeps exactly what was committed. Everything else (sessions,
+hand-overs, claims ahead) is lost when a test kills the "process".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from migrator.delays.link_ports import Held, Outgoing, Settled, Unreachable
+from migrator.dispatcher.ports import HeldDestination
+from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
+from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
+from migrator.ledger.work import Batch, Lease, Pending, StoreEndpoint, T
+from migrator.nservicebus.conversion import Quarantine
+from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.timeouts import (
+    BatchId,
+    EndpointName,
+    Lane,
+    QueueName,
+    RunId,
+    StoredTimeout,
+    TimeoutId,
+)
+from migrator.stores.ports import Claim, ClaimRequest, Cursor
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+ENDPOINT = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
+LEASE = Lease(lane=Lane(0), owner="test", token=1)
+
+
+class Killed(BaseException):
+    """The process was killed; nothing in it may run any further."""
+
+
+class MemoryClock:
+    """A clock that only moves when told to."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.elapsed)
+
+    def monotonic_s(self) -> float:
+        return self.elapsed
+
+
+class MemoryLedger:
+    """Store and ledger: rows are in the store or in a batch, never in both."""
+
+    def __init__(self, stored: Sequence[StoredTimeout]) -> None:
+        self.stored = {row.id: row for row in stored}
+        self.batches: dict[BatchId, Batch] = {}
+        self.batch_rows: dict[BatchId, list[StoredTimeout]] = {}
+        self.quarantined: dict[BatchId, set[int]] = {}
+        self.waiting: dict[str, HeldDestination] = {}
+        self.token = LEASE.token
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        return requests
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        self._fence(request.lease)
+        floor = request.due_after or datetime.min.replace(tzinfo=UTC)
+        rows = sorted(
+            (
+                row
+                for row in self.stored.values()
+                if floor < row.due_at <= request.due_until
+                and row.destination not in request.not_for
+            ),
+            key=lambda r: (r.due_at, r.id),
+        )
+        if request.cursor is not None:
+            behind = (request.cursor.due_at, request.cursor.id)
+            rows = [r for r in rows if (r.due_at, r.id) > behind]
+        rows = rows[: request.max_rows]
+        if not rows:
+            return None
+        batch = Batch(
+            id=BatchId(len(self.batches) + 1),
+            run=request.run,
+            endpoint=request.endpoint.name,
+            source=request.endpoint.source,
+            lane=request.lease.lane,
+            mode=request.mode,
+            state=BatchState.CLAIMED,
+            attempt=0,
+            size=len(rows),
+            body_bytes=sum(len(r.body) for r in rows),
+        )
+        self.batches[batch.id] = batch
+        self.batch_rows[batch.id] = [
+            dataclasses.replace(row, row_index=index) for index, row in enumerate(rows)
+        ]
+        for row in rows:
+            del self.stored[row.id]
+        return Claim(batch=batch, cursor=Cursor(due_at=rows[-1].due_at, id=rows[-1].id))
+
+    def release(self, batch: Batch, lease: Lease) -> int:
+        self.advance(batch, Event.RELEASE, lease)
+        for row in self.batch_rows[batch.id]:
+            self.stored[row.id] = row
+        return len(self.batch_rows[batch.id])
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        self._fence(lease)
+        mine = self.batch_rows[batch.id]
+        back = [row for row in mine if row.row_index in rows]
+        self.stored |= {row.id: row for row in back}
+        self.batch_rows[batch.id] = [row for row in mine if row.row_index not in rows]
+        self.batches[batch.id] = dataclasses.replace(batch, size=batch.size - len(back))
+        return self.batches[batch.id]
+
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+        return list(self.waiting.values())
+
+    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
+        self.waiting[held.destination] = held
+
+    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
+        for name in destinations:
+            del self.waiting[name]
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        raise NotImplementedError
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        raise NotImplementedError
+
+    def open_batches(self, lease: Lease) -> Sequence[Batch]:
+        self._fence(lease)
+        return [batch for batch in self.batches.values() if batch.state in OPEN]
+
+    def put_in(self, lease: Lease) -> Sequence[Batch]:
+        return []
+
+    def find(self, batch: BatchId) -> Batch | None:
+        return self.batches.get(batch)
+
+    def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
+        gone = self.quarantined.get(batch.id, set())
+        return [row for row in self.batch_rows[batch.id] if row.row_index not in gone]
+
+    def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
+        self._fence(lease)
+        known = self.batches[batch.id]
+        if (known.state, known.attempt) != (batch.state, batch.attempt):
+            raise LeaseLost(f"batch {batch.id} is {known.state}, attempt {known.attempt}")
+        raised = 1 if event in RAISES_ATTEMPT else 0
+        after = dataclasses.replace(
+            known, state=next_state(known.state, event), attempt=known.attempt + raised
+        )
+        self.batches[batch.id] = after
+        return after
+
+    def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
+        self._fence(lease)
+        self.quarantined.setdefault(batch.id, set()).update(f.row_index for f in findings)
+
+    def _fence(self, lease: Lease) -> None:
+        if lease.token != self.token:
+            raise LeaseLost("stale token")
+
+
+Message = tuple[Pass, int | None, str]
+"""Pass, row index (None: the receipt), timeout id."""
+
+
+class MemoryBroker:
+    """The queues, which survive every process."""
+
+    def __init__(self, clock: MemoryClock, chance: random.Random) -> None:
+        self.clock = clock
+        self.chance = chance
+        self.staging: list[Message] = []
+        self.receipts: list[Pass] = []
+        self.unrouted: list[Pass] = []
+        """Receipts on their way."""
+        self.arrived_s: dict[Pass, float] = {}
+        self.is_routed = True
+        self.hop_s_per_row = 0.0
+        self.delivered: Counter[str] = Counter()
+        self.earliest: dict[str, datetime] = {}
+        self.failure_rate = 0.0
+        self.seconds_per_pass = 0.0
+        self.split_rate = 0.0
+        """How often the queue takes back what is held and delivers it again."""
+
+    def arrive(self, outgoing: Outgoing) -> None:
+        """A message is in the levels: note when it will be over, at the earliest."""
+        self.delivered[outgoing.message.timeout_id] += 1
+        self.earliest[outgoing.message.timeout_id] = self.clock.now() + timedelta(
+            seconds=outgoing.delay_s
+        )
+
+    def try_again(self) -> None:
+        """Bring receipts to their queue, unless it cannot be reached or they are on their way."""
+        for each in tuple(self.unrouted):
+            if self.is_routed and self.arrived_s[each] <= self.clock.elapsed:
+                self.receipts.append(each)
+                self.unrouted.remove(each)
+
+    def cut(self) -> bool:
+        return self.chance.random() < self.failure_rate
+
+    def split(self) -> bool:
+        return self.chance.random() < self.split_rate
+
+
+class MemoryLink:
+    """One process's connections; what it holds goes back when it dies."""
+
+    def __init__(self, broker: MemoryBroker, unroutable: frozenset[str] = frozenset()) -> None:
+        self.broker = broker
+        self.unroutable = unroutable
+        self.frame_max_bytes = 131_072
+        self.blocked_reason: str | None = None
+        self.staged_queue: MemoryStaging | None = None
+        self.served = 0
+        self.breaks_when_served = False
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+        for outgoing in messages:
+            if self.broker.cut():
+                if self.broker.chance.random() < 0.5:
+                    self.broker.arrive(outgoing)  # it arrived, its confirm did not
+                raise TargetUnavailable("cut while publishing")
+            index = outgoing.message.row_index
+            if outgoing.delay_s == 0 and outgoing.message.destination in self.unroutable:
+                settled.returned.add(index)
+                continue
+            if self.broker.cut():
+                continue  # nacked
+            self.broker.arrive(outgoing)
+            settled.confirmed.add(index)
+
+    def staging(self) -> MemoryStaging:
+        self.staged_queue = self.staged_queue or MemoryStaging(self.broker)
+        return self.staged_queue
+
+    def idle(self, wait_s: float) -> None:
+        self.broker.clock.elapsed += wait_s
+
+    def serve(self) -> None:
+        if self.breaks_when_served:
+            raise TargetUnavailable("cut meanwhile")
+        self.served += 1
+
+    def close(self) -> None:
+        if self.staged_queue is not None:
+            self.staged_queue.die()
+
+
+class MemoryStaging:
+    """The lane's staging queue as one consumer sees it."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker = broker
+        self.unacked: list[Message] = []
+        self.is_void = False
+        """What is held has been delivered again, so whatever is said of it has no effect."""
+        self.outgoing: dict[tuple[Pass, int], Outgoing] = getattr(broker, "outgoing", {})
+        broker.outgoing = self.outgoing  # type: ignore[attr-defined]
+
+    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+        for outgoing in messages:
+            assert outgoing.delay_s >= 1, "a delay of 0 must never be staged"
+            if self.broker.cut():
+                raise TargetUnavailable("cut while staging")
+            index = outgoing.message.row_index
+            self.outgoing[batch_pass, index] = outgoing
+            self.broker.staging.append((batch_pass, index, outgoing.message.timeout_id))
+        self.broker.staging.append((batch_pass, None, ""))
+        self.broker.clock.elapsed += self.broker.seconds_per_pass
+        if self.broker.cut():
+            raise TargetUnavailable("cut before the last confirm")
+
+    def held(self) -> Mapping[Pass, Held]:
+        return {
+            batch_pass: Held(
+                rows=frozenset(i for p, i, _ in self.unacked if p == batch_pass and i is not None),
+                has_receipt=any(p == batch_pass and i is None for p, i, _ in self.unacked),
+            )
+            for batch_pass in {p for p, _, _ in self.unacked}
+        }
+
+    def receipts(self) -> Mapping[Pass, float]:
+        self.broker.try_again()
+        now_s, arrived_s = self.broker.clock.elapsed, self.broker.arrived_s
+        return {each: now_s - arrived_s.get(each, now_s) for each in self.broker.receipts}
+
+    def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = self.broker.clock.elapsed + timeout_s
+        while True:
+            if self.broker.cut():
+                raise TargetUnavailable("cut while waiting")
+            if self.is_void or (self.unacked and self.broker.split()):
+                raise TargetUnavailable("delivered again")
+            if is_enough():
+                return True
+            if self.broker.staging:
+                take = self.broker.chance.randint(1, len(self.broker.staging))
+                self.unacked += self.broker.staging[:take]
+                del self.broker.staging[:take]
+                continue
+            if self.broker.clock.elapsed >= deadline:
+                return is_enough()
+            self.broker.clock.elapsed += max(timeout_s / 4, 0.001)
+
+    def discard(self, batch_pass: Pass) -> None:
+        self.unacked = [m for m in self.unacked if m[0] != batch_pass]
+
+    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
+        if {(p, i) for p, i, _ in self.unacked} != {(batch_pass, i) for i in (*rows, None)}:
+            raise HandOverDoubtful("the nack would cover something else")
+        if self.broker.cut():
+            if self.broker.chance.random() < 0.5:
+                self._dead_letter(batch_pass)
+            raise TargetUnavailable("cut around the nack")
+        self.is_void = self.broker.split()
+        if not self.is_void:
+            self._dead_letter(batch_pass)
+
+    def _dead_letter(self, batch_pass: Pass) -> None:
+        for _, index, _ in self.unacked:
+            if index is not None:
+                self.broker.arrive(self.outgoing[batch_pass, index])
+        hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
+        self.broker.arrived_s[batch_pass] = self.broker.clock.elapsed + hop_s
+        self.broker.unrouted.append(batch_pass)
+        self.broker.try_again()
+        self.unacked = []
+
+    def bind_again(self) -> None:
+        self.broker.is_routed = True
+
+    def settle_receipt(self, batch_pass: Pass) -> None:
+        if batch_pass in self.broker.receipts:
+            self.broker.receipts.remove(batch_pass)
+
+    def die(self) -> None:
+        self.broker.staging[:0] = self.unacked
+        self.unacked = []
+
+
+class MemoryDestinations:
+    """Every destination is fine but the ones named."""
+
+    def __init__(self, lost: Mapping[str, Unreachable] | None = None) -> None:
+        self.lost = lost or {}
+
+    def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
+        return {name: self.lost[name] for name in names if name in self.lost}
+
+
+class AtOnce:
+    """Does background work on the spot, and remembers what it raised."""
+
+    def start(self, work: Callable[[], T]) -> Pending[T]:
+        return _Done(work)
+
+
+class _Done(Pending[T]):
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._error: Exception | None = None
+        try:
+            self._value = work()
+        except Exception as exc:
+            self._error = exc
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        return True
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def timeout(number: int, due_in_s: float, destination: str = "Billing") -> StoredTimeout:
+    """Return one stored timeout, due so many seconds after START."""
+    return StoredTimeout(
+        id=TimeoutId(f"id-{number:05d}"),
+        row_index=0,
+        destination=destination,
+        due_at=START + timedelta(seconds=due_in_s),
+        body=b"{}",
+        headers_text='{"NServiceBus.MessageId": "m"}',
+    )
+
+
+RUN = RunId(1)
+STAGED = Mode.STAGED
+
+
+class Slowly(AtOnce):
+    """Does background work on the spot, and lets it look as if it took some seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        self.collected = 0
+        """How many results were asked for."""
+
+    def start(self, work: Callable[[], T]) -> Pending[T]:
+        return _Slow(self, super().start(work))
+
+
+class _Slow(Pending[T]):
+    def __init__(self, background: Slowly, work: Pending[T]) -> None:
+        self._background = background
+        self._work = work
+        self._left_s = background.seconds
+
+    def done(self) -> bool:
+        return self._left_s == 0
+
+    def wait(self, timeout_s: float) -> bool:
+        self._left_s -= 0 if self.done() else 1
+        return self.done()
+
+    def result(self) -> T:
+        self._background.collected += 1
+        return self._work.result()

@@ -1,0 +1,162 @@
+"""Tests of ``migrator.handover.claiming``: what is held is left out, and choices may change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from migrator.errors import StoreError
+from migrator.handover.claiming import Claimer, Look, Selection
+from migrator.ledger.states import Mode
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.stores.ports import Claim, ClaimRequest
+from tests.unit.handover.memory import LEASE, MemoryClock, MemoryLedger, timeout
+
+ENDPOINTS = [
+    StoreEndpoint(name=EndpointName(name), source=f"public.{name}") for name in ("A", "B", "C")
+]
+
+
+class Store:
+    """One heap of rows for each endpoint."""
+
+    def __init__(self, rows: int) -> None:
+        self.ledgers = {
+            endpoint.name: MemoryLedger([timeout(n, 3600.0 + n) for n in range(rows)])
+            for endpoint in ENDPOINTS
+        }
+        self.asked: list[EndpointName] = []
+        self.looks = 0
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        self.looks += 1
+        return [r for r in requests if self.ledgers[r.endpoint.name].stored]
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        self.asked.append(request.endpoint.name)
+        return self.ledgers[request.endpoint.name].claim(request)
+
+
+def claimed(claimer: Claimer, times: int) -> list[str]:
+    """Return whose rows so many claims got; ``-`` where there was nothing."""
+    batches = [claimer.claim(LEASE, max_rows=2) for _ in range(times)]
+    return ["-" if batch is None else batch.endpoint for batch in batches]
+
+
+def test_a_held_endpoint_is_left_out_and_the_others_go_round() -> None:
+    """It is not even asked for, and has its turn again as soon as nothing holds it."""
+    store, held = Store(20), {EndpointName("B")}
+    claimer = Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=MemoryClock(),
+        selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
+        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+        is_held=lambda name: name in held,
+    )
+    assert claimed(claimer, 4) == ["A", "C", "A", "C"]
+    assert "B" not in store.asked
+    held.clear()
+    assert sorted(claimed(claimer, 3)) == ["A", "B", "C"]
+    held.update(endpoint.name for endpoint in ENDPOINTS)
+    store.asked.clear()
+    assert claimed(claimer, 1) == ["-"]
+    assert store.asked == []
+
+
+def test_an_endpoint_that_cannot_be_read_keeps_no_other_from_its_turn() -> None:
+    """Its table is gone, say: that is told each time it has its turn, and the others go on."""
+    store = Store(4)
+
+    def is_held(name: EndpointName) -> bool:
+        if name == "A":
+            raise StoreError("public.A is no timeouts table, or it is gone")
+        return False
+
+    clock = MemoryClock()
+    claimer = Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=clock,
+        selection=lambda: Selection(cutoff=timedelta(minutes=1), horizon=None),
+        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+        is_held=is_held,
+    )
+    found = list[str]()
+    for _ in range(8):
+        clock.elapsed += 1.0
+        try:
+            found += claimed(claimer, 1)
+        except StoreError:
+            found.append("gone")
+    assert sorted(found[:6]) == ["B", "B", "C", "C", "gone", "gone"]
+
+
+def test_a_new_cutoff_counts_from_the_next_claim_on() -> None:
+    """Without anything being opened anew."""
+    store, cutoff = Store(4), timedelta(hours=2)
+    claimer = Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=MemoryClock(),
+        selection=lambda: Selection(cutoff=cutoff, horizon=None),
+        endpoints=[(ENDPOINTS[0], RunId(1))],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+    )
+    assert claimed(claimer, 1) == ["-"]
+    cutoff = timedelta(minutes=1)
+    assert claimed(claimer, 3) == ["A", "A", "-"]
+
+
+def _idle(store: Store, clock: MemoryClock, look: Look) -> Claimer:
+    return Claimer(
+        claims=store,  # type: ignore[arg-type]  # only what is asked
+        clock=clock,
+        selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
+        endpoints=[(endpoint, RunId(n)) for n, endpoint in enumerate(ENDPOINTS)],
+        mode=Mode.STAGED,
+        max_bytes=1 << 20,
+        look=look,
+    )
+
+
+def test_where_a_look_finds_nothing_nothing_is_claimed() -> None:
+    """A claim writes even when it finds nothing; all lanes share the answer for a moment."""
+    store, clock = Store(0), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lanes = [_idle(store, clock, look) for _ in range(4)]
+    for lane in lanes:
+        assert claimed(lane, 3) == ["-"] * 3
+    assert (store.asked, store.looks) == ([], 1)
+    store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, 3600.0)])
+    clock.elapsed += 1.0
+    assert claimed(lanes[0], 2) == ["B", "-"]
+    assert set(store.asked) == {"B"}
+
+
+def test_who_asks_for_overdue_rows_again_and_again_looks_now_and_then() -> None:
+    """A lane whose receipt is late asks at each turn of its wait, however many rows are to come."""
+    store, clock = Store(4), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lane = _idle(store, clock, look)
+    for _ in range(10):
+        assert lane.claim(LEASE, max_rows=2, only_overdue=True) is None
+    assert store.looks == 1
+    store.ledgers[EndpointName("B")] = MemoryLedger([timeout(0, -1.0)])
+    clock.elapsed += 0.6
+    assert lane.claim(LEASE, max_rows=2, only_overdue=True) is not None
+
+
+def test_an_endpoint_that_gets_rows_has_its_turn_while_another_has_many() -> None:
+    """A lane that is busy looks at the others every now and then."""
+    store, clock = Store(0), MemoryClock()
+    look = Look(store, clock)  # type: ignore[arg-type]  # only what is asked
+    lane = _idle(store, clock, look)
+    store.ledgers[EndpointName("A")] = MemoryLedger([timeout(n, 3600.0 + n) for n in range(40)])
+    assert claimed(lane, 2) == ["A", "A"]
+    store.ledgers[EndpointName("C")] = MemoryLedger([timeout(0, 3600.0)])
+    clock.elapsed += 1.0
+    assert sorted(claimed(lane, 2)) == ["A", "C"]

@@ -1,0 +1,680 @@
+"""Lanes over a faithful memory broker: killed and cut at every step, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migrator.delays.link_ports import Outgoing, Settled, Unreachable
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import (
+    ClockInDoubt,
+    HandOverDoubtful,
+    SourceGone,
+    StoreUnavailable,
+    TargetUnavailable,
+)
+from migrator.handover.claiming import Claimer, Selection
+from migrator.handover.direct import DirectHandOver
+from migrator.handover.holding import Holding
+from migrator.handover.lane import LaneParts, LaneSession, Pace
+from migrator.handover.prepare import Preparer
+from migrator.handover.staged import StagedHandOver
+from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.work import Batch, Lease
+from migrator.nservicebus.conversion import Reason, Rules
+from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.timeouts import QueueName
+from tests.unit.handover.memory import (
+    ENDPOINT,
+    LEASE,
+    RUN,
+    START,
+    AtOnce,
+    Killed,
+    MemoryBroker,
+    MemoryClock,
+    MemoryDestinations,
+    MemoryLedger,
+    MemoryLink,
+    Slowly,
+    timeout,
+)
+
+FAULTS = {
+    Mode.STAGED: (
+        "staged.begun",
+        "staged.publishing",
+        "staged.confirmed",
+        "staged.staged",
+        "staged.committing",
+        "staged.nacked",
+        "staged.receipt",
+        "staged.handed_over",
+    ),
+    Mode.DIRECT: ("direct.begun", "direct.publishing", "direct.confirmed", "direct.handed_over"),
+}
+BATCH = 5
+
+
+class World:
+    """A store full of timeouts, a broker, and processes that come and go."""
+
+    def __init__(
+        self, *, rows: int = 23, seed: int = 1, overdue: int = 0, batch: int = BATCH
+    ) -> None:
+        self.batch = batch
+        self.clock = MemoryClock()
+        self.ledger = MemoryLedger(
+            [timeout(n, -5.0 if n < overdue else 3600.0 + n) for n in range(rows)]
+        )
+        self.ids = list(self.ledger.stored)
+        self.broker = MemoryBroker(self.clock, random.Random(seed))
+        self.destinations = MemoryDestinations()
+        self.link: MemoryLink | None = None
+        self.gives_back = True
+        self.unroutable: frozenset[str] = frozenset()
+
+    def process(
+        self, mode: Mode, fault: Callable[[str], None] = lambda _name: None
+    ) -> tuple[LaneSession, MemoryLink, LaneParts]:
+        """Start a process: everything but ledger and broker is new."""
+        version = DelaysVersion.V2
+        self.holding = Holding(
+            books=self.ledger,
+            batches=self.ledger,
+            claims=self.ledger if self.gives_back else None,
+            look=self.destinations.unreachable,
+            forget=lambda _names: None,
+            clock=self.clock,
+            renamed={},
+        )
+        self.holding.begin([ENDPOINT])
+        parts = LaneParts(
+            batches=self.ledger,
+            clock=self.clock,
+            claimer=Claimer(
+                claims=self.ledger,
+                clock=self.clock,
+                selection=lambda: Selection(cutoff=timedelta(0), horizon=None),
+                endpoints=[(ENDPOINT, RUN)],
+                mode=mode,
+                max_bytes=1 << 20,
+                not_for=self.holding.not_for,
+            ),
+            preparer=Preparer(
+                batches=self.ledger,
+                destinations=self.destinations,
+                holding=self.holding,
+                clock=self.clock,
+                rules=Rules(),
+                own_queue_of=QueueName,
+            ),
+            direct=DirectHandOver(
+                batches=self.ledger,
+                holding=self.holding,
+                clock=self.clock,
+                version=version,
+                fault=fault,
+            ),
+            claiming=AtOnce(),
+            preparing=AtOnce(),
+            pace=lambda: Pace(batch_rows=self.batch),
+        )
+        return *self.session(parts, fault), parts
+
+    def session(
+        self,
+        parts: LaneParts,
+        fault: Callable[[str], None],
+        guard: Callable[[], None] = lambda: None,
+        *,
+        may_claim: bool = True,
+    ) -> tuple[LaneSession, MemoryLink]:
+        """Open a new link for a process that goes on living."""
+        link = self.link = MemoryLink(self.broker, self.unroutable)
+
+        def open_staged(guard: Callable[[], None]) -> StagedHandOver:
+            return StagedHandOver(
+                batches=self.ledger,
+                clock=self.clock,
+                version=DelaysVersion.V2,
+                staging=link.staging(),
+                lease=LEASE,
+                receipt_deadline_s=60.0,
+                fault=fault,
+                guard=guard,
+            )
+
+        session = LaneSession(
+            parts,
+            lease=LEASE,
+            link=link,
+            open_staged=open_staged,
+            guard=guard,
+            may_claim=lambda: may_claim,
+        )
+        return session, link
+
+    def die(self) -> None:
+        """The kernel closes a dead process's sockets."""
+        assert self.link is not None
+        self.link.close()
+
+    def run_to_the_end(self, mode: Mode, turns: int = 500) -> None:
+        """One process that works until nothing is left, opening a new link after each cut."""
+        session, link, parts = self.process(mode)
+        for _ in range(turns):
+            try:
+                work(session)
+            except TargetUnavailable:
+                session.close()
+                link.close()
+                session, link = self.session(parts, lambda _name: None)
+            else:
+                return
+        pytest.fail("no end in sight")
+
+    def lost(self) -> list[str]:
+        return [i for i in self.ids if not self.broker.delivered[i] and i not in self.ledger.stored]
+
+    def doubled(self) -> list[str]:
+        return [i for i in self.ids if self.broker.delivered[i] > 1]
+
+
+def work(session: LaneSession) -> None:
+    """Do what a lane does, until nothing is left."""
+    session.recover()
+    while session.turn(may_claim=True):
+        pass
+
+
+def kill_at(name: str, hit: int) -> Callable[[str], None]:
+    """Return a fault point that kills the process at the n-th *name*."""
+    hits = 0
+
+    def fault(reached: str) -> None:
+        nonlocal hits
+        hits += reached == name
+        if reached == name and hits == hit:
+            raise Killed(name)
+
+    return fault
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_row_arrives_once_when_nothing_goes_wrong(mode: Mode) -> None:
+    """The plain path hands each row over exactly once and leaves no open batch."""
+    world = World(overdue=7)
+    world.run_to_the_end(mode)
+    assert set(world.broker.delivered.values()) == {1}
+    assert len(world.broker.delivered) == 23
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@pytest.mark.parametrize("hit", [1, 2, 4])
+@pytest.mark.parametrize(("mode", "name"), [(m, n) for m, names in FAULTS.items() for n in names])
+@pytest.mark.parametrize("next_mode", Mode)
+def test_a_kill_at_each_step_is_recovered_by_a_plain_restart(
+    mode: Mode, name: str, hit: int, next_mode: Mode
+) -> None:
+    """Staged never doubles, direct at most the batch in flight, and neither loses."""
+    world = World()
+    session, _, _ = world.process(mode, kill_at(name, hit))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    world.run_to_the_end(next_mode)
+    assert world.clock.elapsed < 10  # no proof was waited for that had already come
+    assert world.lost() == []
+    assert len(world.doubled()) <= (0 if mode is Mode.STAGED else BATCH)
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+@pytest.mark.parametrize("answer", ["", "gone", "claimed", "no such table"])
+def test_what_is_claimed_does_not_wait_for_a_store_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """An older claim is half-done; only that one needs the store."""
+    world = World(rows=10)
+    session, _, parts = world.process(Mode.STAGED)
+    half, whole = (parts.claimer.claim(LEASE, max_rows=BATCH) for _ in range(2))
+    assert half is not None
+    assert whole is not None
+    world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING)
+
+    def resume(batch: Batch, _lease: Lease) -> Batch | None:
+        assert batch.id == half.id
+        state = world.ledger.batches[whole.id].state
+        assert state in (BatchState.COMMITTING, BatchState.HANDED_OVER)
+        if not answer:
+            raise StoreUnavailable("no answer")
+        if answer == "no such table":
+            raise SourceGone(answer)
+        world.ledger.batches[half.id] = half
+        return half if answer == "claimed" else None
+
+    monkeypatch.setattr(world.ledger, "resume", resume)
+    with contextlib.nullcontext() if answer else pytest.raises(StoreUnavailable):
+        session.recover()
+    assert (session.stuck is not None) == (answer == "no such table")
+    waiting = dict.fromkeys(["", "no such table"], BatchState.CLAIMING)
+    left = (waiting | {"gone": BatchState.CLAIMED}).get(answer)
+    if left is None:
+        assert world.ledger.batches[half.id].state is not BatchState.CLAIMED
+    else:
+        assert world.ledger.batches[half.id].state is left
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(Mode),
+    rate=st.floats(0.0, 0.05),
+    splits=st.floats(0.0, 0.2),
+    kills=st.lists(
+        st.tuples(
+            st.sampled_from([n for names in FAULTS.values() for n in names]), st.integers(1, 4)
+        ),
+        max_size=4,
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_kills_cuts_and_splits_in_any_order_lose_nothing(
+    seed: int, mode: Mode, rate: float, splits: float, kills: list[tuple[str, int]]
+) -> None:
+    """Whatever dies when: lost is 0, and staged doubles nothing that was still to come."""
+    world = World(seed=seed)
+    world.broker.failure_rate, world.broker.split_rate = rate, splits
+    for name, hit in kills:
+        session, _, _ = world.process(mode, kill_at(name, hit))
+        with contextlib.suppress(Killed, TargetUnavailable):
+            work(session)
+        world.die()
+    world.run_to_the_end(mode)
+    assert world.lost() == []
+    if mode is Mode.STAGED:
+        assert world.doubled() == []
+
+
+def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Status says so, lines of the log grow rarer; all go as soon as it takes any."""
+    world = World(rows=5)
+    session, link, _ = world.process(Mode.DIRECT)
+    pauses: list[float] = []
+    shown: list[str] = []
+
+    def idle(wait_s: float) -> None:
+        world.broker.clock.elapsed += wait_s
+        pauses.append(wait_s)
+        shown.append(session.doing)
+        world.broker.failure_rate = float(len(pauses) < 20)
+
+    world.broker.failure_rate = 1.0
+    link.publish = partial(_refusing, link)  # type: ignore[method-assign]
+    link.idle = idle  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "migrator"):
+        for _ in range(4):  # over a new link now and then
+            with contextlib.suppress(TargetUnavailable):
+                work(session)
+    assert world.lost() == []
+    assert world.doubled() == []
+    assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert shown[0].startswith("publishing: the broker refuses 5 rows of batch 1;")
+    lines = [each for each in caplog.records if vars(each).get("action") == "rows_refused"]
+    assert [vars(each)["times"] for each in lines] == [1, 2, 4, 8, 16]
+
+
+def _refusing(
+    link: MemoryLink, _pass: Pass, messages: Iterable[Outgoing], settled: Settled
+) -> None:
+    for outgoing in messages:
+        if not link.broker.cut():
+            link.broker.arrive(outgoing)
+            settled.confirmed.add(outgoing.message.row_index)
+
+
+def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
+    """A pass too old is staged again with fresh delays until it fits its growing limit."""
+    world = World(rows=5)
+    world.broker.seconds_per_pass = 3.0
+    world.run_to_the_end(Mode.STAGED)
+    due = {row.id: row.due_at for rows in world.ledger.batch_rows.values() for row in rows}
+    assert set(world.broker.delivered.values()) == {1}
+    assert all(world.broker.earliest[i] >= due[i] for i in due)
+    assert world.ledger.batches[1].attempt > 2  # type: ignore[index]
+
+
+def test_passes_shrink_while_the_way_to_the_levels_is_slow_and_grow_again() -> None:
+    """Late is what passes between a row's publish and its level; fewer rows take less of it."""
+    world = World(rows=14_000, batch=1000)
+    world.broker.hop_s_per_row = 0.003
+    session, _, _ = world.process(Mode.STAGED)
+    session.recover()
+
+    def sizes() -> list[int]:
+        return [batch.size for batch in world.ledger.batches.values()]
+
+    while len(sizes()) < 14:
+        assert session.turn(may_claim=True)
+    assert sizes()[:4] == [1000] * 4  # claimed before the first receipt
+    assert all(100 < size <= 500 for size in sizes()[6:])
+    world.broker.hop_s_per_row = 0.0
+    while session.turn(may_claim=True):
+        pass
+    assert max(sizes()[14:]) == 1000
+    assert world.doubled() == world.lost() == []
+
+
+@pytest.mark.parametrize("may_claim", [True, False])
+@pytest.mark.parametrize("is_interrupted", [False, True], ids=["living", "taken up"])
+def test_overdue_rows_do_not_wait_for_receipts(*, is_interrupted: bool, may_claim: bool) -> None:
+    """While the broker stands still they go by another way; unless nothing may be claimed."""
+    world = World(rows=2 * BATCH if is_interrupted else 4 * BATCH)
+    world.broker.hop_s_per_row = 8.0
+    session, _, parts = world.process(Mode.STAGED)
+    overdue = timeout(9999, 20.0)
+    told: list[str] = []
+
+    def guard() -> None:
+        if world.clock.elapsed > 20:
+            if not told:
+                world.ledger.stored[overdue.id] = overdue
+            told.append(session.doing)
+
+    if is_interrupted:
+        assert session.turn(may_claim=True)
+        world.die()
+    session, _ = world.session(parts, lambda _name: None, guard, may_claim=may_claim)
+    if is_interrupted:
+        session.recover()
+    else:
+        for _ in range(3):
+            assert session.turn(may_claim=True)
+    sent_at = world.broker.earliest.get(overdue.id)
+    if may_claim:
+        assert sent_at is not None
+        assert sent_at - overdue.due_at < timedelta(seconds=3)
+        assert world.broker.delivered[overdue.id] == 1
+    else:
+        assert sent_at is None
+    assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told[-1]
+
+
+GONE = {"Gone": Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")}
+
+
+def half_lost(due_in_s: float = 3600.0) -> World:
+    """Return a world of 20 rows, half of them for a destination that cannot be reached."""
+    world = World(rows=0)
+    for n in range(20):
+        row = timeout(n, due_in_s + n, destination="Gone" if n % 2 else "Billing")
+        world.ledger.stored[row.id] = row
+        world.ids.append(row.id)
+    return world
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("due_in_s", [3600.0, -60.0], ids=["to come", "overdue"])
+def test_rows_for_a_lost_destination_wait_in_the_store(mode: Mode, due_in_s: float) -> None:
+    """The others go on; once it can be reached, they do, too, and nobody has to do anything."""
+    world = half_lost(due_in_s)
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(mode)
+    assert {row.destination for row in world.ledger.stored.values()} == {"Gone"}
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert list(world.ledger.waiting) == ["Gone"]
+    assert not world.ledger.quarantined
+    world.run_to_the_end(mode)  # what the ledger knows, nobody claims first
+    assert sum(batch.size for batch in world.ledger.batches.values()) == 10
+    world.destinations.lost = {}
+    world.run_to_the_end(mode)
+    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+
+
+def test_a_lost_destination_is_looked_at_again_within_seconds() -> None:
+    """First after 5 s, never less often than every 15 s; then its rows may be claimed."""
+    world = half_lost()
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    for _ in range(5):
+        world.clock.elapsed += 15
+        assert not world.holding.look()
+    assert not world.holding.look()  # it is not its time
+    world.destinations.lost = {}
+    world.clock.elapsed += 15
+    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    assert world.holding.look()
+    assert not world.holding.not_for(ENDPOINT)
+
+
+def test_a_destination_that_vanishes_holds_what_is_claimed_already() -> None:
+    """Killed between the claim and the look, the next process gives back the same rows."""
+    world = half_lost()
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.begun", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert world.lost() == []
+
+
+def test_overdue_rows_that_come_back_hold_their_destination_until_one_arrives() -> None:
+    """An exchange may be there and lead nowhere: what came back is tried less and less often."""
+    world = half_lost(-60.0)
+    world.unroutable = frozenset({"Gone"})
+    world.run_to_the_end(Mode.DIRECT)
+    assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
+    assert world.holding.not_for(ENDPOINT) == ["Gone"]
+    world.clock.elapsed += 5
+    assert not world.holding.not_for(ENDPOINT)
+    world.run_to_the_end(Mode.DIRECT)
+    (held,) = world.ledger.waiting.values()
+    assert (held.reason, held.tries, len(world.ledger.stored)) == (Reason.UNROUTABLE, 2, 10)
+    world.unroutable = frozenset()
+    world.clock.elapsed += 10
+    world.run_to_the_end(Mode.DIRECT)
+    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+
+
+def test_a_row_that_no_claim_could_leave_out_is_quarantined() -> None:
+    """Only its header says where it goes; given back, it would be claimed again at once."""
+    world = World(rows=0)
+    headers = '{"NServiceBus.Timeout.RouteExpiredTimeoutTo": "Gone"}'
+    row = replace(timeout(1, 3600.0), destination=None, headers_text=headers)
+    world.ledger.stored[row.id] = row
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert (world.ledger.stored, world.ledger.waiting) == ({}, {})
+    assert sum(map(len, world.ledger.quarantined.values())) == 1
+
+
+def test_a_store_that_takes_no_single_rows_keeps_all_but_the_first() -> None:
+    """What is claimed already goes to quarantine; the destination is held all the same."""
+    world = half_lost()
+    world.gives_back = False
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+    assert world.ledger.waiting.keys() == {"Gone"}
+    aside = sum(map(len, world.ledger.quarantined.values()))
+    assert 0 < aside < 10
+    assert len(world.ledger.stored) == 10 - aside
+
+
+def test_a_receipt_the_ledger_cannot_explain_stops_before_the_next_commit() -> None:
+    """A ledger that fell behind (a restored or failed-over database) doubles nothing."""
+    world = World()
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.receipt", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    batch = next(b for b in world.ledger.batches.values() if b.state is BatchState.COMMITTING)
+    world.ledger.batches[batch.id] = replace(batch, state=BatchState.STAGED)
+    session, _, _ = world.process(Mode.STAGED)
+    with pytest.raises(HandOverDoubtful):
+        work(session)
+    assert world.doubled() == []
+
+
+def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
+    """All redelivered is the same proof late as it is early; waste of older passes is no hurdle."""
+    world = World(rows=BATCH)
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.committing", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    (batch,) = world.ledger.batches.values()
+    world.ledger.batches[batch.id] = replace(batch, state=BatchState.DOUBTFUL)
+    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    world.broker.staging.insert(0, (waste, 0, "waste"))
+    for n in range(BATCH):
+        row = timeout(100 + n, 7200.0 + n)
+        world.ledger.stored[row.id] = row
+        world.ids.append(row.id)
+    world.run_to_the_end(Mode.STAGED)  # the new rows go, and the old ones are found
+    world.run_to_the_end(Mode.STAGED)
+    assert world.lost() == []
+    assert world.doubled() == []
+
+
+def test_a_commit_that_comes_back_before_waste_of_its_older_pass_is_sent_again() -> None:
+    """The lane is not taken for lost: it was this session that found out."""
+    world = World(rows=BATCH)
+    session, _, _ = world.process(Mode.STAGED, kill_at("staged.committing", 1))
+    with pytest.raises(Killed):
+        work(session)
+    world.die()
+    (batch,) = world.ledger.batches.values()
+    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    world.broker.staging.append((waste, 0, "waste"))
+    world.run_to_the_end(Mode.STAGED)
+    assert (world.lost(), world.doubled()) == ([], [])
+
+
+def test_a_receipt_without_a_way_is_bound_again_before_it_is_doubtful(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever rebuilt a level took its binding along; the lane puts it back and goes on."""
+    world = World()
+    world.broker.is_routed = False
+    world.run_to_the_end(Mode.STAGED)
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+    assert 10 <= world.clock.elapsed < 15
+    (told,) = [each for each in caplog.records if getattr(each, "action", "") == "receipt_late"]
+    assert "no receipt of batch 1 since 00:00:00 UTC, waiting until 00:01:00" in told.waits_for  # type: ignore[attr-defined]
+
+
+def test_held_destinations_are_not_looked_at_while_the_clock_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no bug of the job that looks."""
+    world = half_lost()
+    world.destinations.lost = dict(GONE)
+    world.run_to_the_end(Mode.STAGED)
+
+    def in_doubt() -> datetime:
+        raise ClockInDoubt("it jumped", earliest=START)
+
+    monkeypatch.setattr(world.clock, "now", in_doubt)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    assert not world.holding.look()
+    assert [getattr(each, "action", "") for each in caplog.records] == ["held_not_looked_at"]
+
+
+def test_a_late_receipt_is_awaited_and_bound_again_while_the_clock_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that is waited for depends on the time of day; a new link would begin anew."""
+    world = World(rows=BATCH)
+    world.broker.is_routed = False
+    session, _, _ = world.process(Mode.STAGED)
+    assert session.turn(may_claim=True)
+    now = world.clock.now
+
+    def in_doubt() -> datetime:
+        raise ClockInDoubt("it jumped", earliest=now())
+
+    monkeypatch.setattr(world.clock, "now", in_doubt)
+    while session.turn(may_claim=False):
+        pass
+    assert {b.state for b in world.ledger.batches.values()} == {BatchState.HANDED_OVER}
+
+
+def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
+    """Its return is proof enough while another one's receipt is still awaited."""
+    world = World(rows=2 * BATCH)
+    _, _, parts = world.process(Mode.STAGED)
+    for _ in range(2):
+        assert parts.claimer.claim(LEASE, max_rows=BATCH)
+    for batch in world.ledger.batches.values():
+        world.ledger.batches[batch.id] = replace(batch, state=BatchState.COMMITTING, attempt=1)
+    awaited, back = world.ledger.batches.values()
+    world.broker.staging = [(back.current_pass, row, "") for row in (*range(BATCH), None)]
+    seen: list[BatchState] = []
+
+    def guard() -> None:
+        seen.append(world.ledger.batches[back.id].state)
+        if world.clock.elapsed > 5:
+            world.broker.receipts.append(awaited.current_pass)
+
+    staged = StagedHandOver(
+        batches=world.ledger,
+        clock=world.clock,
+        version=DelaysVersion.V2,
+        staging=MemoryLink(world.broker).staging(),
+        lease=LEASE,
+        receipt_deadline_s=60.0,
+        fault=lambda _name: None,
+        guard=guard,
+    )
+    assert staged.resolve(awaited, frozenset(range(BATCH))).state is BatchState.HANDED_OVER
+    assert seen[0] is BatchState.CLAIMED
+    assert world.broker.delivered == {}
+
+
+def test_the_broker_is_served_while_a_claim_takes_its_time() -> None:
+    """Of documents it takes longer than a broker keeps a silent connection."""
+    world = World()
+    _, _, parts = world.process(Mode.STAGED)
+    slow = replace(parts, preparing=Slowly(30))
+    session, link = world.session(slow, lambda _name: None)
+    for turn in range(1, 4):
+        assert session.turn(may_claim=True)
+        assert link.served == 29 * turn
+
+
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["claimed", "resumed"])
+def test_a_claim_ends_before_the_next_session_though_the_link_broke_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    """Otherwise two threads would work on the same batch."""
+    world = World()
+    _, _, parts = world.process(Mode.STAGED)
+    slowly = Slowly(30)
+    slow = replace(parts, claiming=slowly, preparing=slowly)
+    session, link = world.session(slow, lambda _name: None)
+    link.breaks_when_served = True
+    if is_resumed:
+        half = parts.claimer.claim(LEASE, max_rows=BATCH)
+        assert half is not None
+        world.ledger.batches[half.id] = replace(half, state=BatchState.CLAIMING)
+        monkeypatch.setattr(world.ledger, "resume", lambda _batch, _lease: None)
+    before = slowly.collected
+    with pytest.raises(TargetUnavailable):
+        session.recover() if is_resumed else session.turn(may_claim=True)
+    asked = slowly.collected
+    session.close()
+    assert (asked - before, slowly.collected - asked) == ((0, 1) if is_resumed else (1, 1))

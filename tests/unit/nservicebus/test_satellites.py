@@ -1,0 +1,466 @@
+"""Tests of ``migrator.nservicebus.satellites``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migrator.nservicebus import headers as h
+from migrator.nservicebus.envelopes import IncomingMessage
+from migrator.nservicebus.incoming import normalised_headers
+from migrator.nservicebus.recoverability import retry_copy
+from migrator.nservicebus.satellites import (
+    CLEAR_TIMEOUTS,
+    TIMEOUT_ID,
+    ClearTimeouts,
+    DelayedMessage,
+    NotUnderstood,
+    build_headers_text,
+    dispatcher_queue,
+    read_control,
+    read_delayed,
+    read_guid,
+    timeouts_queue,
+)
+from migrator.nservicebus.timeouts import NO_SAGA, QueueName
+from migrator.nservicebus.wiretime import parse_wire_time
+from tests.unit.nservicebus.samples import (
+    DUE,
+    HEADERS,
+    QUEUE,
+    captured,
+    delivered,
+    incoming,
+    messages,
+    without,
+)
+
+SAGA = "9a1e0c52-3f77-4c1e-8d31-b1c200e1a900"
+DELAYED = [entry for entry in captured() if h.EXPIRE in entry["headers"]]
+
+
+def delayed(message: IncomingMessage, queue: QueueName = QUEUE) -> DelayedMessage:
+    """Return the delayed message that *message* must be."""
+    found = read_delayed(message, queue=queue)
+    assert isinstance(found, DelayedMessage)
+    return found
+
+
+def complaint(message: IncomingMessage) -> str:
+    """Return why *message* is not understood; it must not be."""
+    with pytest.raises(NotUnderstood) as caught:
+        read_delayed(message, queue=QUEUE)
+    return str(caught.value)
+
+
+# ── realistic ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_satellites_are_named_after_the_input_queue() -> None:
+    """Names are case-sensitive on RabbitMQ."""
+    assert timeouts_queue(QueueName("Sales")) == "Sales.Timeouts"
+    assert dispatcher_queue(QueueName("Sales")) == "Sales.TimeoutsDispatcher"
+
+
+def test_the_example_of_the_reference_is_a_delayed_message() -> None:
+    """Section 16: what is stored of it."""
+    found = delayed(incoming())
+    assert (found.destination, found.saga_id, found.due_at) == ("Billing.Invoices", SAGA, DUE)
+    assert found.native_id == "5d0c1f5e-8f0a-4b5e-9a44-b1c200e1aa01"
+    assert found.headers == without(h.CONFIRMATION_ID)
+    assert found.body == b'{"InvoiceId":"INV-1001"}'
+
+
+@pytest.mark.parametrize("entry", DELAYED, ids=lambda e: f"{e['core']}-{e['scenario']}")
+def test_captured_messages_are_understood(entry: dict[str, Any]) -> None:
+    """Defers and saga timeouts of core 5 and 6; they also carry machine names."""
+    found = delayed(incoming(entry["headers"]))
+    headers = entry["headers"]
+    assert found.destination == headers[h.ROUTE_EXPIRED_TO].partition("@")[0]
+    assert found.due_at == parse_wire_time(headers[h.EXPIRE])
+    assert found.saga_id == headers.get(h.SAGA_ID, NO_SAGA)
+    assert found.headers == {**headers, h.NON_DURABLE: "False"}
+    assert h.parse_headers(found.headers_text) == found.headers
+
+
+def test_there_are_captured_messages() -> None:
+    """The table above is not empty."""
+    assert {entry["core"] for entry in DELAYED} >= {"5", "6"}
+
+
+def test_a_delayed_retry_keeps_its_count() -> None:
+    """It is content: the endpoint counts on from it when the message comes back."""
+    retried = {**HEADERS, "NServiceBus.Retries": "2"}
+    assert delayed(incoming(retried)).headers["NServiceBus.Retries"] == "2"
+
+
+# ── clear timeouts ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("value", ["True", "False", "", None])
+def test_clearing_is_asked_for_by_the_presence_of_a_header(value: str | None) -> None:
+    """Its value was never looked at."""
+    message = incoming({h.SAGA_ID: SAGA.upper(), CLEAR_TIMEOUTS: value}, body=b"")
+    assert read_delayed(message, queue=QUEUE) == ClearTimeouts(saga_id=SAGA)
+
+
+def test_clearing_wins_over_a_due_time() -> None:
+    """It is looked for first."""
+    message = incoming({**HEADERS, CLEAR_TIMEOUTS: "True"})
+    assert read_delayed(message, queue=QUEUE) == ClearTimeouts(saga_id=SAGA)
+
+
+@pytest.mark.parametrize("headers", [{}, {h.SAGA_ID: NO_SAGA}])
+def test_clearing_needs_a_saga(headers: dict[str, object]) -> None:
+    """It would remove every timeout that belongs to none."""
+    text = complaint(incoming({**headers, CLEAR_TIMEOUTS: "True"}))
+    assert text == "header NServiceBus.ClearTimeouts without the id of a saga"
+
+
+# ── saga ids ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SAGA,
+        SAGA.upper(),
+        SAGA.replace("-", ""),
+        "{" + SAGA + "}",
+        "(" + SAGA + ")",
+        f"  {SAGA}\n",
+    ],
+)
+def test_every_usual_form_of_a_guid_is_read(text: str) -> None:
+    """Forms D, N, B and P, with white space around."""
+    assert read_guid(text) == SAGA
+    assert delayed(incoming({**HEADERS, h.SAGA_ID: text})).saga_id == SAGA
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        None,
+        "saga",
+        SAGA[:-1],
+        SAGA + "0",
+        "{" + SAGA,
+        "{" + SAGA + ")",
+        SAGA + "}",
+        "{" + SAGA.replace("-", "") + "}",
+        SAGA.replace("-", "", 1),
+        SAGA.replace("9", "g"),
+        SAGA.replace("9", "\uff19"),
+        SAGA + "\0",
+    ],
+)
+def test_another_saga_id_is_refused(text: str | None) -> None:
+    """The timeout manager refuses it, too."""
+    assert complaint(incoming({**HEADERS, h.SAGA_ID: text})) == (
+        "header NServiceBus.SagaId is no GUID"
+    )
+
+
+@given(guid=st.uuids())
+def test_guids_are_read_back(guid: UUID) -> None:
+    """In lower case and with hyphens, as databases write them."""
+    for text in (str(guid), guid.hex, f"{{{guid}}}", f"({guid})", str(guid).upper()):
+        assert read_guid(text) == str(guid)
+
+
+# ── due time ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-03-15 08:00:00:123456 Z",
+        "2026-03-15T08:00:00.1234567Z",
+        "2026/03/15 08.00.00.123456 Z",
+    ],
+)
+def test_separators_of_a_due_time_do_not_matter(text: str) -> None:
+    """Readers since version 6 never looked at them, so some senders write others."""
+    assert delayed(incoming({**HEADERS, h.EXPIRE: text})).due_at == DUE
+
+
+@pytest.mark.parametrize(
+    ("text", "characters"),
+    [
+        (None, 0),
+        ("", 0),
+        ("soon", 4),
+        ("2026-03-15T08:00:00.123456Z", 27),
+        ("2026-03-15T08:00:00.123456+00:00", 32),
+    ],
+)
+def test_a_due_time_of_another_length_is_refused(text: str | None, characters: int) -> None:
+    """Every reader demands 28 characters."""
+    assert complaint(incoming({**HEADERS, h.EXPIRE: text})) == (
+        f"header NServiceBus.Timeout.Expire is no date: {characters} characters, not 28"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-02-30 08:00:00:123456 Z",
+        "2026-03-15 24:00:00:123456 Z",
+        "2026-03-15T10:00:00.12+02:00",
+        "2026-03-15 08:00:00:12345\uff16 Z",
+        "0000-03-15 08:00:00:123456 Z",
+        "x" * 28,
+        "\ud800" * 28,
+    ],
+)
+def test_what_names_no_moment_is_refused(text: str) -> None:
+    """Digits must be where they belong, and the day must exist."""
+    assert complaint(incoming({**HEADERS, h.EXPIRE: text})) == (
+        "header NServiceBus.Timeout.Expire is no date"
+    )
+
+
+def test_without_a_due_time_it_is_no_delayed_message() -> None:
+    """Somebody sent it to the wrong queue."""
+    assert complaint(incoming(without(h.EXPIRE))) == (
+        "header NServiceBus.Timeout.Expire is missing: this is no delayed message"
+    )
+
+
+def test_the_last_moment_of_all_is_understood() -> None:
+    """No calendar ends before that."""
+    found = delayed(incoming({**HEADERS, h.EXPIRE: "9999-12-31 23:59:59:999999 Z"}))
+    assert found.due_at == datetime.max.replace(tzinfo=UTC)
+
+
+# ── destination ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({h.ROUTE_EXPIRED_TO: "Sales@APP01", h.REPLY_TO_ADDRESS: "Web"}, "Sales"),
+        ({h.REPLY_TO_ADDRESS: "Web@APP01"}, "Web"),
+        ({h.ROUTE_EXPIRED_TO: "q" * 200}, "q" * 200),
+        ({h.ROUTE_EXPIRED_TO: "q" * 200 + "@APP01"}, "q" * 200),
+        ({h.ROUTE_EXPIRED_TO: "ü" * 200}, "ü" * 200),
+    ],
+)
+def test_the_destination_is_named_by_a_header(changes: dict[str, str], expected: str) -> None:
+    """The route decides; the reply address fills the gap; machines are cut off."""
+    headers = {**without(h.ROUTE_EXPIRED_TO, h.REPLY_TO_ADDRESS), **changes}
+    assert delayed(incoming(headers)).destination == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({h.ROUTE_EXPIRED_TO: "", h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
+        ({h.ROUTE_EXPIRED_TO: None, h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
+        ({h.ROUTE_EXPIRED_TO: "@APP01", h.REPLY_TO_ADDRESS: "Web"}, h.ROUTE_EXPIRED_TO),
+        ({h.REPLY_TO_ADDRESS: " "}, h.REPLY_TO_ADDRESS),
+        ({}, h.REPLY_TO_ADDRESS),
+    ],
+)
+def test_without_a_destination_nothing_is_stored(changes: dict[str, object], key: str) -> None:
+    """A route that is present counts, even an empty one."""
+    headers = {**without(h.ROUTE_EXPIRED_TO, h.REPLY_TO_ADDRESS), **changes}
+    assert complaint(incoming(headers)) == (
+        f"no destination: header {key} is missing or names no queue"
+    )
+
+
+def test_a_destination_must_fit_its_column() -> None:
+    """The database would refuse the row, and with it all others of the transaction."""
+    assert complaint(incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "q" * 201})) == (
+        "the destination in header NServiceBus.Timeout.RouteExpiredTimeoutTo has 201 characters; "
+        "the store holds 200"
+    )
+
+
+def test_a_destination_must_not_hold_a_zero_character() -> None:
+    """PostgreSQL cannot store it in text."""
+    assert "holds a zero character" in complaint(
+        incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "Sales\0"})
+    )
+
+
+# ── what cannot be read at all ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("message_id", [None, "", " \t"])
+def test_a_message_needs_an_id(message_id: str | None) -> None:
+    """The transports take it for poison."""
+    assert complaint(incoming(message_id=message_id)) == ("property message-id is missing or blank")
+
+
+def test_unreadable_properties_are_told() -> None:
+    """The reader's own words say what was wrong."""
+    text = complaint(incoming(problem="unknown field type"))
+    assert text == "properties cannot be read: unknown field type"
+
+
+def test_complaints_carry_no_values() -> None:
+    """A header's value may be a secret of somebody's business."""
+    for key in (h.SAGA_ID, h.EXPIRE, h.ROUTE_EXPIRED_TO):
+        assert "swordfish" not in complaint(incoming({**HEADERS, key: "swordfish" * 40}))
+
+
+@given(message=messages())
+def test_any_message_is_understood_or_not(message: IncomingMessage) -> None:
+    """There is no third outcome, and what is understood can be stored."""
+    try:
+        found = read_delayed(message, queue=QUEUE)
+    except NotUnderstood as exc:
+        assert len(str(exc)) < 300  # noqa: PT017 - the only claim about this outcome
+        return
+    assert isinstance(found, ClearTimeouts) or h.parse_headers(found.headers_text) == found.headers
+
+
+# ── headers as text ─────────────────────────────────────────────────────────────────────────
+
+
+def test_headers_are_written_as_the_persistence_writes_them() -> None:
+    """Indented by two, null as null, nothing but what must be is escaped."""
+    headers = {
+        "plain": "a/b <c> & 'd' é€😀 \x7f",
+        "null": None,
+        "escaped": 'quote " backslash \\ \b\f\n\r\t',
+        "control": "\0\x01\x1f",
+        "lines\u2028": "\u0085\u2028\u2029",
+    }
+    assert build_headers_text(headers) == (
+        "{\n"
+        '  "plain": "a/b <c> & \'d\' é€😀 \x7f",\n'
+        '  "null": null,\n'
+        '  "escaped": "quote \\" backslash \\\\ \\b\\f\\n\\r\\t",\n'
+        '  "control": "\\u0000\\u0001\\u001f",\n'
+        '  "lines\\u2028": "\\u0085\\u2028\\u2029"\n'
+        "}"
+    )
+    assert build_headers_text({}) == "{}"
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(headers=st.dictionaries(TEXT, st.none() | TEXT))
+def test_written_headers_are_read_back(headers: dict[str, str | None]) -> None:
+    """In their order, and as text that a database takes."""
+    text = build_headers_text(headers)
+    assert list(h.parse_headers(text).items()) == list(headers.items())
+    assert "\0" not in text
+    assert json.loads(text) == headers
+
+
+def test_halves_of_characters_never_reach_the_database() -> None:
+    """They become U+FFFD, as .NET reads them."""
+    found = delayed(incoming({**HEADERS, "X\udfff": "a\ud800", "Y": b"\xed\xa0\x80"}))
+    assert found.headers["X\ufffd"] == "a\ufffd"
+    assert found.headers_text.encode()
+
+
+# ── ids ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_id_is_the_same_in_every_release() -> None:
+    """A changed rule would store twice what was redelivered across an upgrade."""
+    assert delayed(incoming()).id == "6c112d83-4a02-0512-1501-079446ba2862"
+
+
+def test_an_id_is_a_guid_in_lower_case() -> None:
+    """As the column wants it."""
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", delayed(incoming()).id)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        incoming(message_id="another"),
+        incoming({**HEADERS, h.EXPIRE: "2026-03-15 08:00:00:123457 Z"}),
+        incoming({**HEADERS, h.ROUTE_EXPIRED_TO: "Sales"}),
+        incoming({**HEADERS, "NServiceBus.Retries": "2"}),
+        incoming({**HEADERS, "X": None}),
+        incoming({**HEADERS, "X": ""}),
+        incoming(body=b""),
+        incoming(reply_to="Web"),
+    ],
+)
+def test_another_message_has_another_id(changed: IncomingMessage) -> None:
+    """The id of a message alone is shared by all its delayed retries."""
+    assert delayed(changed).id != delayed(incoming()).id
+
+
+def test_null_and_empty_are_not_the_same() -> None:
+    """Nor are a header without a value and one with an empty value."""
+    null, empty = incoming({**HEADERS, "X": None}), incoming({**HEADERS, "X": ""})
+    assert delayed(null).id != delayed(empty).id
+
+
+def test_every_queue_has_ids_of_its_own() -> None:
+    """The same message may have been sent to two timeout managers."""
+    assert delayed(incoming(), QueueName("Other.Timeouts")).id != delayed(incoming()).id
+
+
+def test_what_brokers_add_does_not_change_an_id() -> None:
+    """Newer ones add what nobody knows of today."""
+    stamped = incoming({**HEADERS, "x-new-stamp": 7, "x-delivery-count": 3})
+    assert delayed(stamped).id == delayed(incoming()).id
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": "bc"}, {"ab": "c"}),
+        ({"a": "b", "c": "d"}, {"a": "bcd"}),
+        ({"a": "=b"}, {"a=": "b"}),
+    ],
+)
+def test_moving_a_boundary_changes_an_id(one: dict[str, str], other: dict[str, str]) -> None:
+    """Lengths keep the parts apart."""
+    assert delayed(incoming({**HEADERS, **one})).id != delayed(incoming({**HEADERS, **other})).id
+
+
+@given(message=messages())
+def test_a_retried_message_keeps_its_id(message: IncomingMessage) -> None:
+    """A retry queue sorts headers and adds its own; the row must still be the same."""
+    whole = replace(message, raw_headers={**message.raw_headers, **HEADERS})
+    again = delivered(retry_copy(whole, retries=1))
+    assert delayed(again).id == delayed(whole).id
+    assert normalised_headers(again) == delayed(whole).headers
+
+
+# ── control messages ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("value", [SAGA, SAGA.upper(), SAGA.encode(), f" {SAGA} "])
+def test_a_control_message_names_a_timeout(value: object) -> None:
+    """Section 9: the only header that counts."""
+    message = incoming({TIMEOUT_ID: value, "NServiceBus.ControlMessage": "True"}, body=b"")
+    assert read_control(message) == SAGA
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (incoming({}), "header Timeout.Id is missing or blank"),
+        (incoming({TIMEOUT_ID: None}), "header Timeout.Id is missing or blank"),
+        (incoming({TIMEOUT_ID: "  "}), "header Timeout.Id is missing or blank"),
+        (incoming({TIMEOUT_ID: "TimeoutDatas/1"}), "header Timeout.Id is no GUID"),
+        (incoming({TIMEOUT_ID: SAGA}, message_id=""), "property message-id is missing or blank"),
+        (incoming({}, problem="cut short"), "properties cannot be read: cut short"),
+    ],
+)
+def test_other_control_messages_are_refused(message: IncomingMessage, expected: str) -> None:
+    """No store of ours could have such an id; asking the database would be an error."""
+    with pytest.raises(NotUnderstood, match=f"^{expected}$"):
+        read_control(message)

@@ -1,0 +1,93 @@
+"""Tests of ``migrator.nservicebus.tracing``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migrator.nservicebus.tracing import trace_context, traced
+from tests.unit.rabbitmq.material import message
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+NEARLY = r"[0-9a-f]{2}-([0-9a-f]{32}|0{32})-([0-9a-f]{16}|0{16})-[0-9a-f]{2}(-.{0,3})?"
+"""What looks as the standard has it; some of it is."""
+
+
+def _ids(digits: int) -> st.SearchStrategy[str]:
+    return st.integers(1, 16**digits - 1).map(lambda number: f"{number:0{digits}x}")
+
+
+@given(_ids(32), _ids(16), st.integers(0, 255))
+def test_what_the_standard_allows_is_read(trace: str, span: str, flags: int) -> None:
+    """Parsing undoes building; the lowest flag says whether the sender recorded it."""
+    found = trace_context(f"00-{trace}-{span}-{flags:02x}", "vendor=1")
+    assert found is not None
+    assert (found.trace_id, found.span_id, found.state) == (trace, span, "vendor=1")
+    assert found.is_sampled == bool(flags % 2)
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        None,
+        7,
+        "",
+        "nonsense",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}-1",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE[:-1]}-{SPAN}-01",
+        f"00-{TRACE[:-1]}٣-{SPAN}-01",
+        f"|{TRACE}.{SPAN}.",
+        f"01-{TRACE}-{SPAN}-01-" + "x" * 1000,
+    ],
+)
+def test_what_the_standard_does_not_allow_is_ignored(parent: object) -> None:
+    """No error: a trace is never worth a message."""
+    assert trace_context(parent) is None
+
+
+@given(st.text() | st.from_regex(NEARLY, fullmatch=True), st.text())
+def test_any_text_names_a_whole_trace_or_none(parent: str, state: str) -> None:
+    """Headers come from strangers: no text is an error, and no half of a trace is believed."""
+    found = trace_context(parent, state)
+    if found is not None:
+        assert f"-{found.trace_id}-{found.span_id}-" in parent
+        assert int(found.trace_id, 16)
+        assert int(found.span_id, 16)
+        assert found.state == state
+
+
+def test_a_later_version_may_say_more() -> None:
+    """The standard has it read as far as it is known."""
+    found = trace_context(f"01-{TRACE}-{SPAN}-01-what-comes-next")
+    assert found is not None
+    assert found.trace_id == TRACE
+
+
+@pytest.mark.parametrize("state", [None, 7, "x" * 513])
+def test_a_state_that_cannot_be_one_is_left_out(state: object) -> None:
+    """The parent counts without it."""
+    found = trace_context(PARENT, state)
+    assert found is not None
+    assert found.state == ""
+
+
+def test_only_messages_whose_sender_recorded_them_are_traced() -> None:
+    """Neither those without a trace nor those that were not sampled."""
+    plain = message()
+    headers = [{"traceparent": f"00-{TRACE}-{SPAN}-{flags}"} for flags in ("01", "00")]
+    messages = [plain, *(replace(plain, headers={**plain.headers, **each}) for each in headers)]
+    (found,) = traced(messages)
+    assert found.context.span_id == SPAN
+    assert found.message_id == plain.message_id
+    assert found.body_bytes == len(plain.body)

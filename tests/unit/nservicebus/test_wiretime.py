@@ -1,0 +1,93 @@
+"""Tests of ``migrator.nservicebus.wiretime``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time
+from tests.unit.nservicebus.samples import captured
+
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+
+
+@given(moment=MOMENTS)
+def test_what_is_built_is_parsed_back(moment: datetime) -> None:
+    """Every moment survives the round trip to the microsecond."""
+    text = build_wire_time(moment)
+    assert len(text) == 28
+    assert parse_wire_time(text) == moment
+    assert parse_wire_time(text).tzinfo is UTC
+
+
+@given(text=st.text(max_size=40) | st.from_regex(r"[0-9 :TWZ+.-]{28}", fullmatch=True))
+@example("2026-03-15 08:00:00:123456 Z")
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    """Whatever a stranger wrote either names a moment exactly or is refused."""
+    try:
+        moment = parse_wire_time(text)
+    except NotAWireTime:
+        return
+    assert build_wire_time(moment) == text
+
+
+def test_other_zones_are_written_as_utc() -> None:
+    """A moment given in another zone is the same moment on the wire."""
+    warsaw = timezone(timedelta(hours=2))
+    moment = datetime(2026, 7, 1, 1, 30, tzinfo=warsaw)
+    assert build_wire_time(moment) == "2026-06-30 23:30:00:000000 Z"
+
+
+@pytest.mark.parametrize("year", [1, 999])
+def test_early_years_keep_four_digits(year: int) -> None:
+    """Some platforms drop leading zeros of a year; the wire format must not."""
+    assert build_wire_time(datetime(year, 1, 1, tzinfo=UTC)).startswith(f"{year:04d}-")
+
+
+@pytest.mark.parametrize("entry", captured(), ids=lambda e: f"{e['core']}-{e['scenario']}")
+def test_captured_times_are_read(entry: dict[str, dict[str, str]]) -> None:
+    """TimeSent as real endpoints of core 5 to 10 wrote it is read and written back the same."""
+    text = entry["headers"]["NServiceBus.TimeSent"]
+    assert build_wire_time(parse_wire_time(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2026-03-15T08:00:00.123456Z",
+        "2026-03-15 08:00:00:123456 z",
+        "2026-03-15 08:00:00.123456 Z",
+        "2026-03-15 08:00:00:12345 Z",
+        "2026-03-15 08:00:00:1234567 Z",
+        "2026-03-15 08:00:00:123456  Z",
+        "2026-03-15 08:00:00:123456Z  ",
+        " 2026-03-15 08:00:00:123456Z",
+        "2026-02-30 08:00:00:123456 Z",
+        "2026-03-15 24:00:00:000000 Z",
+        "0000-03-15 08:00:00:000000 Z",
+        "2026- 3-15 08:00:00:123456 Z",
+        "2026-03-15 08:00:00:12345\uff16 Z",
+        "-026-03-15 08:00:00:123456 Z",
+        "2026-03-15 08:00:00:+23456 Z",
+        "2026-3-15 08:00:00:1234560 Z",
+        "2026-03-15  8:00:00:123456 Z",
+        "2026-W11-7 08:00:00:123456 Z",
+        "2026-03-15 08:00:00:123456\tZ",
+        "2026-03-15\t08:00:00:123456 Z",
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    """Other lengths, separators, digits and dates that do not exist are refused."""
+    with pytest.raises(NotAWireTime):
+        parse_wire_time(text)
+
+
+def test_a_refusal_does_not_repeat_a_huge_text() -> None:
+    """The message quotes only the beginning of what was found."""
+    with pytest.raises(NotAWireTime) as caught:
+        parse_wire_time("x" * 10_000_000)
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,378 @@
+"""A broker, a store and a ledger whose answers a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.ways import Way
+from migrator.errors import MigratorError, UnknownEndpoint
+from migrator.ledger.states import Mode
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.preflight.checks import Choices, Context, Satellites
+from migrator.preflight.findings import Finding, Level
+from migrator.preflight.ports import (
+    BrokerServer,
+    DelayEntities,
+    HandedOver,
+    NotChecked,
+    Policy,
+    QueueProbe,
+    Room,
+)
+from migrator.preview.report import EndpointPreview
+from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+
+NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
+NO_API = NotChecked(reason="no management API")
+COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
+RETRY = "migrator.retry.Sales.Timeouts.10"
+SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
+
+
+def way(
+    name: str,
+    *,
+    has_queue: bool = True,
+    has_exchange: bool = True,
+    is_bound: bool = True,
+    leads: bool = True,
+) -> Way:
+    """Return a way that is open unless told otherwise."""
+    return Way(
+        version=DelaysVersion.V2,
+        destination=QueueName(name),
+        has_queue=has_queue,
+        has_exchange=has_exchange,
+        is_bound=is_bound,
+        leads=leads,
+    )
+
+
+def no_way(name: str) -> Way:
+    """Return the way to a destination of which nothing is left."""
+    return way(name, has_queue=False, has_exchange=False, is_bound=False, leads=False)
+
+
+def ladder(*changed: Step, gap: str = "") -> Ladder:
+    """Return levels in which nothing waits, but for those *changed*."""
+    empty = [Step(level=n, ready=0, unacknowledged=0, held=0, consumers=0) for n in range(28)]
+    return build_ladder(DelaysVersion.V2, [*empty, *changed], gap=gap)
+
+
+@dataclass
+class FakeBroker:
+    """Implements ``ports.BrokerFacts``; healthy unless told otherwise."""
+
+    version: tuple[int, int, int] = (3, 12, 4)
+    flags: Mapping[str, bool] | NotChecked = field(
+        default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
+    )
+    probes: dict[str, QueueProbe] = field(default_factory=dict)
+    forbidden: Mapping[str, str] = field(default_factory=dict)
+    unbindable: Mapping[QueueName, str] = field(default_factory=dict)
+    entities: DelayEntities = COMPLETE
+    rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
+    bound: frozenset[QueueName] | NotChecked = frozenset()
+    closed: Sequence[Way] = ()
+    later: list[Mapping[int, int]] = field(default_factory=list)
+    """What hangs at the second look, the third …; ``hanging`` again after the last."""
+    hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
+    steps: Ladder = field(default_factory=lambda: ladder())
+    alarm_texts: Sequence[str] | NotChecked = ()
+    left: Room | NotChecked = field(
+        default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
+    )
+    failure: MigratorError | None = None
+    policies_asked: list[str] = field(default_factory=list)
+    alternates: Mapping[str, Sequence[str]] | NotChecked = field(default_factory=dict)
+    diverting_asked: list[str] = field(default_factory=list)
+
+    def _answer(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def server(self) -> BrokerServer:
+        """Return the version set."""
+        self._answer()
+        text = ".".join(map(str, self.version))
+        return BrokerServer(
+            product="RabbitMQ", version=self.version, version_text=text, flags=self.flags
+        )
+
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+        """Return the queues set."""
+        self._answer()
+        return {name: self.probes.get(name) for name in names}
+
+    def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return those of *names* that are set."""
+        self._answer()
+        return {name: self.forbidden[name] for name in names if name in self.forbidden}
+
+    def not_bindable(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, str]:
+        """Return those of *names* that are set."""
+        self._answer()
+        return {name: self.unbindable[name] for name in names if name in self.unbindable}
+
+    def delay_entities(self, version: DelaysVersion) -> DelayEntities:
+        """Return the entities set."""
+        self._answer()
+        return self.entities
+
+    def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
+        """Return the policies set, and remember for what they were asked, all in all."""
+        self._answer()
+        self.policies_asked += names
+        return self.rules
+
+    def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
+        """Return what was set, and remember for what exchanges it was asked."""
+        self._answer()
+        self.diverting_asked += names
+        return self.alternates
+
+    def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
+        """Return the names set."""
+        self._answer()
+        return self.bound
+
+    def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
+        """Return the counts set, from the second call on the later ones."""
+        self._answer()
+        found, self.hanging = self.hanging, self.later.pop(0) if self.later else self.hanging
+        return found
+
+    def ways(
+        self, version: DelaysVersion, names: Collection[QueueName]
+    ) -> Mapping[QueueName, Way] | NotChecked:
+        """Return the closed ways set; all others are open."""
+        self._answer()
+        if isinstance(self.bound, NotChecked):
+            return self.bound
+        closed = {each.destination: each for each in self.closed}
+        return {name: closed.get(name) or way(name) for name in names}
+
+    def ladder(self, version: DelaysVersion) -> Ladder:
+        """Return the ladder set, for whatever version."""
+        self._answer()
+        return replace(self.steps, version=version)
+
+    def alarms(self) -> Sequence[str] | NotChecked:
+        """Return the alarms set."""
+        self._answer()
+        return self.alarm_texts
+
+    def room(self) -> Room | NotChecked:
+        """Return the room set."""
+        self._answer()
+        return self.left
+
+
+@dataclass
+class FakeStore:
+    """Implements ``ports.Store``; has the endpoint Sales unless told otherwise."""
+
+    kind: str = "memory"
+    found: Sequence[StoreEndpoint] = (SALES,)
+    failure: MigratorError | None = None
+    claim_failure: MigratorError | None = None
+    vendor_runs: Sequence[str] = ()
+    remarked: Sequence[StoreRemark] = ()
+    due: Sequence[DueTime] = ()
+
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return the endpoints set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.found
+
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint of that name."""
+        for endpoint in self.endpoints():
+            if endpoint.name == name:
+                return endpoint
+        raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in self.found))
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """No rows."""
+        return iter(())
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return what was set."""
+        del endpoint, now
+        return self.due
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Succeed, or fail as set."""
+        if self.claim_failure is not None:
+            raise self.claim_failure
+
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what was set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.vendor_runs
+
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return what was set."""
+        if self.failure is not None:
+            raise self.failure
+        return self.remarked
+
+
+@dataclass
+class FakeLedger:
+    """Implements ``ports.LedgerFacts``."""
+
+    failure: MigratorError | None = None
+    forgetting: str | None = None
+    behind: Sequence[str] | NotChecked = ()
+
+    def verify(self) -> str:
+        """Succeed, or fail as set."""
+        if self.failure is not None:
+            raise self.failure
+        return "ledger a1, version 0001"
+
+    def forgets(self) -> str | None:
+        """Return what was set."""
+        return self.forgetting
+
+    def standbys_behind(self) -> Sequence[str] | NotChecked:
+        """Return what was set."""
+        return self.behind
+
+
+@dataclass
+class FakeHandOvers:
+    """Implements ``ports.HandOvers``; knows ten timeouts, due now, for each name."""
+
+    names: Sequence[str] = ()
+    failure: MigratorError | None = None
+    asked: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+    since: list[datetime | None] = field(default_factory=list)
+
+    def handed_over(
+        self,
+        *,
+        due_from: datetime,
+        due_until: datetime | None = None,
+        handed_over_from: datetime | None = None,
+    ) -> Sequence[HandedOver]:
+        """Return what was set, and remember what was asked for."""
+        if self.failure is not None:
+            raise self.failure
+        self.asked.append((due_from, due_until))
+        self.since.append(handed_over_from)
+        return [
+            HandedOver(destination=QueueName(name), rows=10, first_due=NOW, last_due=NOW)
+            for name in self.names
+        ]
+
+
+@dataclass
+class FakeClock:
+    """Implements ``ports.Clock``; stands still."""
+
+    at: datetime = NOW
+
+    def now(self) -> datetime:
+        """Return the time set."""
+        return self.at
+
+    def monotonic_s(self) -> float:
+        """Return zero."""
+        return 0.0
+
+
+def preview(
+    *,
+    destinations: Mapping[str, int] | None = None,
+    left: int = 0,
+    size: int = 0,
+    endpoint: str = "Sales",
+    is_complete: bool = True,
+    reply_queues: Mapping[str, int] | None = None,
+) -> EndpointPreview:
+    """Return a preview with what checks look at."""
+    names = {QueueName(name): count for name, count in (destinations or {}).items()}
+    count = sum(names.values())
+    return EndpointPreview(
+        endpoint=EndpointName(endpoint),
+        source=SALES.source,
+        is_complete=is_complete,
+        stored=count + left,
+        in_ledger=0,
+        without_due_time=0,
+        left=left,
+        beyond_horizon=0,
+        to_migrate=count,
+        overdue=0,
+        quarantine={},
+        destinations=names,
+        due={},
+        zone_offsets={},
+        bytes=size,
+        entry_levels={},
+        reply_queues=reply_queues or {},
+    )
+
+
+def choices(
+    *,
+    version: DelaysVersion = DelaysVersion.V2,
+    mode: Mode = Mode.STAGED,
+    cutoff: timedelta = timedelta(0),
+    modes: Mapping[str, str] | None = None,
+    satellites: Sequence[Satellites] = (),
+    sends_near_due: bool = False,
+) -> Choices:
+    """Return an operator's choices."""
+    return Choices(
+        version=version,
+        mode=mode,
+        cutoff=cutoff,
+        may_bind=True,
+        accepts_suffix_collisions=False,
+        own_queues=("migrator.staging.a1.0", "migrator.receipts.a1.0"),
+        own_exchanges=("migrator.router.v2",),
+        modes=modes or {},
+        queues={name: name for name in modes or {}},
+        satellites=satellites,
+        sends_near_due=sends_near_due,
+    )
+
+
+def context(
+    *,
+    broker: FakeBroker | None = None,
+    store: FakeStore | None = None,
+    ledger: FakeLedger | None = None,
+    previews: Sequence[EndpointPreview] | None = (),
+    wall_clock: Callable[[], datetime] = lambda: NOW,
+    chosen: Choices | None = None,
+) -> Context:
+    """Return a context in which all is well unless told otherwise."""
+    return Context(
+        store=store or FakeStore(),
+        ledger=ledger or FakeLedger(),
+        clock=FakeClock(),
+        wall_clock=wall_clock,
+        broker=broker or FakeBroker(),
+        endpoint_names=(),
+        previews=previews,
+        choices=chosen or choices(),
+    )
+
+
+def levels(findings: Sequence[Finding]) -> list[Level]:
+    """Return the level of each finding."""
+    return [finding.level for finding in findings]

@@ -1,0 +1,293 @@
+"""Tests of ``migrator.recall.rollback``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from migrator.errors import LeaseLost, SourceGone
+from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
+from migrator.ledger.states import OPEN, BatchState, Event, Mode, next_state
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine
+from migrator.nservicebus.timeouts import (
+    FIRST_DISPATCHER_LANE,
+    BatchId,
+    EndpointName,
+    Lane,
+    RunId,
+    StoredTimeout,
+)
+from migrator.recall.rollback import Rollback, RollbackScope, RolledBack
+from migrator.stores.ports import Claim, ClaimRequest
+
+SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
+EVERYTHING = RollbackScope(endpoint=None, run=None)
+
+
+def batch(number: int, state: BatchState, *, lane: int = 0, run: int = 1, **more: str) -> Batch:
+    """Return a batch of ten rows."""
+    return Batch(
+        id=BatchId(number),
+        run=RunId(run),
+        endpoint=EndpointName("Sales"),
+        source=more.get("source", SALES.source),
+        lane=Lane(lane),
+        mode=Mode.STAGED,
+        state=state,
+        attempt=1,
+        size=10,
+        body_bytes=1000,
+    )
+
+
+class Ledger:
+    """Batches and leases in memory, as far as giving back needs them."""
+
+    ledger_id = "a1"
+
+    def __init__(self, *batches: Batch) -> None:
+        self.batches = {each.id: each for each in batches}
+        self.living: dict[Lane, str] = {}
+        self.taken: set[Lane] = set()
+        self.released: list[BatchId] = []
+        self.others_had_all: set[BatchId] = set()
+        self.gone: set[BatchId] = set()
+        self.quarantine_asked: list[StoreEndpoint | None] = []
+        self.held: set[Lane] = set()
+
+    # ── leases ──
+
+    def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
+        """Give the lane, unless somebody took it in between."""
+        if lane in self.taken:
+            return None
+        self.held.add(lane)
+        return Lease(lane=lane, owner=owner, token=1)
+
+    def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
+        """Demand that the lane is held."""
+        if lease.lane not in self.held:
+            raise LeaseLost("not held")
+
+    def surrender(self, lease: Lease) -> None:
+        """Take the lane back."""
+        self.held.discard(lease.lane)
+
+    def orphaned_lanes(self) -> Sequence[Lane]:
+        """Nobody asks: these are without the lanes of dispatchers."""
+        raise NotImplementedError
+
+    def abandoned_lanes(self) -> Sequence[Lane]:
+        """Return lanes with open batches that nobody living has."""
+        lanes = {b.lane for b in self.batches.values() if b.state in OPEN}
+        return sorted(lanes - self.living.keys())
+
+    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
+        """Nobody asks here."""
+        raise NotImplementedError
+
+    def holders(self) -> Sequence[tuple[Lane, str]]:
+        """Return who is alive."""
+        return sorted(self.living.items())
+
+    def owner_of(self, lane: Lane) -> str | None:
+        """Nobody asks here."""
+        raise NotImplementedError
+
+    def evict(self, lane: Lane, owner: str) -> None:
+        """Nobody is evicted here."""
+        raise NotImplementedError
+
+    # ── batches ──
+
+    def open_batches(self, lease: Lease) -> Sequence[Batch]:
+        """Return the lane's open batches."""
+        mine = (b for b in self.batches.values() if b.lane == lease.lane and b.state in OPEN)
+        return sorted(mine, key=lambda each: each.id)
+
+    def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
+        """Follow the state table."""
+        after = replace(batch, state=next_state(batch.state, event), attempt=batch.attempt + 1)
+        self.batches[batch.id] = after
+        return after
+
+    def put_in(self, lease: Lease) -> Sequence[Batch]:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def find(self, batch: BatchId) -> Batch | None:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
+        """Nothing is quarantined here."""
+        raise NotImplementedError
+
+    # ── claims ──
+
+    def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
+        """Nothing is claimed here."""
+        raise NotImplementedError
+
+    def claim(self, request: ClaimRequest) -> Claim | None:
+        """Nothing is claimed here."""
+        raise NotImplementedError
+
+    def release(self, batch: Batch, lease: Lease) -> int:
+        """Release a claimed batch under a lease that is held."""
+        assert lease.lane in self.held
+        if batch.id in self.gone:  # it is recorded first, and then the store is asked
+            self.batches[batch.id] = replace(batch, state=BatchState.RELEASING)
+            raise SourceGone("there is no such table")
+        self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.RELEASE))
+        self.released.append(batch.id)
+        return batch.size
+
+    def resume(self, batch: Batch, lease: Lease) -> Batch | None:
+        """Finish a claim, of which others may have had all."""
+        assert lease.lane in self.held
+        if batch.id in self.gone:
+            raise SourceGone("there is no such table")
+        if batch.id in self.others_had_all:
+            del self.batches[batch.id]
+            return None
+        self.batches[batch.id] = replace(batch, state=next_state(batch.state, Event.ALL_TAKEN))
+        return self.batches[batch.id]
+
+    def release_quarantined(
+        self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
+    ) -> int:
+        """Release three rows."""
+        self.quarantine_asked.append(endpoint)
+        return 3
+
+    def states(self) -> Mapping[int, BatchState]:
+        """Return the state of each batch."""
+        return {number: each.state for number, each in self.batches.items()}
+
+
+def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> RolledBack:
+    """Roll back; no lane may be held afterwards."""
+    rollback = Rollback(
+        claims=ledger,
+        leases=ledger,
+        batches=ledger,
+        owner="me",
+        lease_duration=timedelta(seconds=20),
+    )
+    done = rollback.run(scope)
+    assert not ledger.held
+    return done
+
+
+@pytest.mark.parametrize("state", [BatchState.CLAIMED, BatchState.STAGING, BatchState.STAGED])
+def test_what_cannot_have_reached_the_broker_goes_back(state: BatchState) -> None:
+    """Nothing is nacked before committing, so a staged batch is still all ours."""
+    ledger = Ledger(batch(1, state), batch(2, state, lane=3))
+    done = rolled_back(ledger)
+    assert (done.rows, list(done.batches), done.quarantined) == (20, [1, 2], 3)
+    assert ledger.states() == {1: BatchState.RELEASED, 2: BatchState.RELEASED}
+
+
+@pytest.mark.parametrize("state", [BatchState.COMMITTING, BatchState.PUBLISHING])
+def test_what_may_have_reached_the_broker_is_left_alone(state: BatchState) -> None:
+    """The lane's next owner settles it."""
+    ledger = Ledger(batch(1, state), batch(2, BatchState.CLAIMED))
+    done = rolled_back(ledger)
+    assert (list(done.batches), list(done.untouched)) == ([2], [1])
+    assert ledger.states()[1] is state
+
+
+def test_what_is_half_done_with_a_document_store_is_finished_and_goes_back() -> None:
+    """Of a claim of which others had all, nothing is left to give back."""
+    ledger = Ledger(
+        batch(1, BatchState.CLAIMING),
+        batch(2, BatchState.RELEASING),
+        batch(3, BatchState.CLAIMING),
+    )
+    ledger.others_had_all.add(BatchId(3))
+    done = rolled_back(ledger)
+    assert (done.rows, list(done.batches), list(done.untouched)) == (20, [1, 2, 3], [])
+    assert ledger.states() == {1: BatchState.RELEASED, 2: BatchState.RELEASED}
+
+
+def test_what_came_from_a_store_that_is_gone_stops_nothing_else() -> None:
+    """Only a person can go on with it; the batch behind it goes back."""
+    ledger = Ledger(batch(1, BatchState.CLAIMING), batch(2, BatchState.CLAIMED, source="There"))
+    ledger.gone.add(BatchId(1))
+    done = rolled_back(ledger)
+    assert (list(done.batches), list(done.stuck), list(done.untouched)) == ([2], [1], [])
+    assert ledger.states()[1] is BatchState.CLAIMING
+
+
+def test_of_a_store_that_is_gone_one_batch_is_tried() -> None:
+    """It is half-done from then on; the others are as they were, and can still be handed over."""
+    ledger = Ledger(*(batch(number, BatchState.CLAIMED) for number in (1, 2, 3)))
+    ledger.gone |= {BatchId(number) for number in (1, 2, 3)}
+    done = rolled_back(ledger)
+    assert (list(done.batches), list(done.stuck)) == ([], [1, 2, 3])
+    assert ledger.states() == {
+        1: BatchState.RELEASING,
+        2: BatchState.CLAIMED,
+        3: BatchState.CLAIMED,
+    }
+
+
+def test_lanes_of_the_living_are_left_alone() -> None:
+    """Whoever works there is named."""
+    ledger = Ledger(batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, lane=1))
+    ledger.living[Lane(1)] = "host/1/2/3"
+    done = rolled_back(ledger)
+    assert list(done.batches) == [1]
+    assert list(done.busy) == [(1, "host/1/2/3")]
+
+
+def test_a_lane_taken_in_between_is_left_alone() -> None:
+    """Its new owner works on it."""
+    ledger = Ledger(batch(1, BatchState.CLAIMED))
+    ledger.taken.add(Lane(0))
+    assert rolled_back(ledger).rows == 0
+
+
+def test_a_dispatchers_lane_goes_back_too() -> None:
+    """What it claimed and did not begin to send; the rest is for the next dispatcher."""
+    claimed, publishing = (
+        replace(batch(number, state, lane=FIRST_DISPATCHER_LANE), mode=Mode.DISPATCH)
+        for number, state in ((1, BatchState.CLAIMED), (2, BatchState.PUBLISHING))
+    )
+    done = rolled_back(Ledger(claimed, publishing, batch(3, BatchState.PUBLISHING)))
+    assert (list(done.batches), list(done.untouched)) == ([1], [3, 2])
+    assert list(done.dispatching) == [2]
+
+
+def test_only_one_endpoint_goes_back() -> None:
+    """Its quarantine, too."""
+    ledger = Ledger(
+        batch(1, BatchState.CLAIMED), batch(2, BatchState.CLAIMED, source="Billing_TimeoutData")
+    )
+    done = rolled_back(ledger, RollbackScope(endpoint=SALES, run=None))
+    assert list(done.batches) == [1]
+    assert ledger.quarantine_asked == [SALES]
+
+
+def test_only_one_run_goes_back_without_the_quarantine() -> None:
+    """Quarantined rows do not tell which run they are of."""
+    ledger = Ledger(batch(1, BatchState.CLAIMED, run=1), batch(2, BatchState.CLAIMED, run=2))
+    done = rolled_back(ledger, RollbackScope(endpoint=None, run=RunId(2)))
+    assert (list(done.batches), done.quarantined) == ([2], 0)
+    assert ledger.quarantine_asked == []
+
+
+def test_repeating_is_harmless() -> None:
+    """The second time there is nothing left."""
+    ledger = Ledger(batch(1, BatchState.STAGED))
+    rolled_back(ledger)
+    assert rolled_back(ledger).rows == 0

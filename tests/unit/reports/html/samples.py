@@ -1,0 +1,153 @@
+"""Documents as the program writes them, with names that nobody should choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from migrator.cli import verify
+from migrator.cli.output import json_text
+from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
+from migrator.preview.report import EndpointPreview, Preview, Quarantinable, preview_document
+from migrator.reports.html import About
+from migrator.verify.report import (
+    DestinationBalance,
+    Discrepancy,
+    EndpointBalance,
+    Found,
+    LevelBalance,
+    Verification,
+)
+
+NOW = datetime(2031, 3, 4, 2, 58, 11, 402356, tzinfo=UTC)
+ABOUT = About(version="0.1.0", ledger="fd0b44d9ce25", options="--endpoint Sales")
+HOSTILE = (
+    "</style><script src=http://evil.example/x.js>alert(1)</script>",
+    '"\' onmouseover=alert(1) x="',
+    "<img src=//evil.example/p.png>",
+    "url(https://evil.example) @import 'x' {{ 7 * 7 }} {% raw %}",
+    "`</code><b>` & &lt; \u202egnp.exe \x00\n\ud800",
+)
+
+
+def endpoint(name: str = "Sales", **changes: Any) -> EndpointPreview:
+    """Return the preview of an endpoint whose rows are all accounted for."""
+    facts: dict[str, Any] = {
+        "endpoint": EndpointName(name),
+        "source": f"{name}_TimeoutData",
+        "is_complete": True,
+        "stored": 12_345,
+        "in_ledger": 1,
+        "without_due_time": 0,
+        "left": 44,
+        "beyond_horizon": 300,
+        "to_migrate": 12_000,
+        "overdue": 7,
+        "quarantine": {
+            Reason.NO_DESTINATION: Quarantinable(count=3, examples=["a1", "b2"], detail="nothing")
+        },
+        "destinations": {QueueName("Billing"): 11_000, QueueName("Shipping"): 997},
+        "due": {"overdue": 7, "1m": 37, "1d": 12_001, "8.5y": 300},
+        "zone_offsets": {},
+        "bytes": 3_500_000,
+        "entry_levels": {16: 11_990, 3: 7},
+    }
+    return EndpointPreview(**{**facts, **changes})
+
+
+def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
+    """Return the document of a preview."""
+    found = Preview(
+        taken_at=NOW,
+        cutoff=timedelta(minutes=1),
+        horizon=None,
+        version=DelaysVersion.V2,
+        rate_per_s=2_000,
+        endpoints=endpoints,
+    )
+    more = {
+        "schema": "migrator/preview/1",
+        "modes": {each.endpoint: "migrate" for each in endpoints},
+        "dispatched": [],
+    }
+    return read_again({**preview_document(found), **more, **changes})
+
+
+def dispatched(name: str = "Shipping") -> dict[str, Any]:
+    """Return what a preview tells of an endpoint in mode dispatch."""
+    return {
+        "endpoint": name,
+        "source": f"{name}_TimeoutData",
+        "stored": 812,
+        "overdue": 3,
+        "in_ledger": 0,
+        "without_due_time": 0,
+        "to_send": 810,
+        "quarantined": 2,
+        "destinations": {name: 810},
+    }
+
+
+def balance(name: str = "Sales", **rows: int) -> EndpointBalance:
+    """Return the books of an endpoint, of which nothing is missing."""
+    return EndpointBalance(
+        endpoint=EndpointName(name),
+        source=f"{name}_TimeoutData",
+        in_store=3,
+        claimed=sum(rows.values()) + 1,
+        purged=1,
+        rows=rows,
+    )
+
+
+def verification(**changes: Any) -> Mapping[str, Any]:
+    """Return the document of a verification; without *changes* everything agrees."""
+    facts: dict[str, Any] = {
+        "taken_at": NOW,
+        "endpoints": [balance(handed_over=12_000, claimed=20, recalled=4)],
+        "destinations": [place("Billing", waiting=7_000, left=5_000)],
+        "levels": [
+            LevelBalance(
+                delays=DelaysVersion.V2, level=n, total=n * 1_000, ours=n * 900, foreign=n * 100
+            )
+            for n in range(27, -1, -1)
+        ],
+        "rows_checked": 12_024,
+        "rows_taken_over": 0,
+        "waiting": 7_000,
+        "discrepancies": (),
+        "counts": {Discrepancy.TWICE: 0},
+        "doubtful": (),
+        "not_checked": (),
+    }
+    digest = changes.pop("digest", None)
+    found = Verification(**{**facts, **changes})
+    return read_again({"schema": "migrator/verify/1", **verify.document(found, digest)})
+
+
+def place(name: str | None, *, waiting: int, left: int = 0) -> DestinationBalance:
+    """Return a destination of Sales."""
+    return DestinationBalance(
+        endpoint=EndpointName("Sales"), destination=name, waiting=waiting, left=left, quarantined=0
+    )
+
+
+def found(detail: str = "too few", endpoint: str | None = None) -> Found:
+    """Return a discrepancy."""
+    return Found(
+        kind=Discrepancy.ROWS_GONE,
+        endpoint=None if endpoint is None else EndpointName(endpoint),
+        timeout_id=endpoint,
+        batch=BatchId(7),
+        detail=detail,
+    )
+
+
+def read_again(document: Mapping[str, object]) -> Mapping[str, Any]:
+    """Return *document* as a program reads it."""
+    again: Mapping[str, Any] = json.loads(json_text(document))
+    return again

@@ -1,0 +1,241 @@
+"""Tests of ``migrator.service.control`` and ``knobs``: what an operator says is done, and noted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from migrator.config import HandOver
+from migrator.errors import StoreUnavailable
+from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.report import AuditEvent
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.control import Control, Served
+from migrator.service.crew import Crew
+from migrator.service.gate import Gate
+from migrator.service.knobs import Knobs
+from migrator.service.pauses import Pauses
+from migrator.service.trail import Trail
+from migrator.service.worker import Stop
+from migrator.web.control_values import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
+
+Lines = Callable[[str], list[logging.LogRecord]]
+SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
+
+
+class Lanes:
+    """A crew that only counts."""
+
+    def __init__(self) -> None:
+        self.wanted: list[int] = []
+        self.woken = 0
+        self.moves = True
+        self.takes = True
+
+    def set_lanes(self, wanted: int) -> bool:
+        self.wanted.append(wanted)
+        return self.takes
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+class Ledger:
+    """An audit trail in memory."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self.pauses: list[dict[str, Any]] = []
+        self.is_there = threading.Event()
+        self.is_there.set()
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: object) -> None:
+        assert batch is None
+        if not self.is_there.is_set():
+            raise StoreUnavailable("away")
+        (self.found if kind == "command" else self.pauses).append(dict(detail))
+
+
+class Bench:
+    """One control and everything it acts on."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self.gate, self.stop, self.lanes = Gate(), Stop(), Lanes()
+        self.knobs = Knobs(HandOver())
+        self.ledger = Ledger()
+        self.trail = Trail(self.ledger)  # type: ignore[arg-type]  # only what is asked
+        self.trail.start()
+        crew: Crew = self.lanes  # type: ignore[assignment]  # only what is asked
+        self.control = Control(
+            gate=self.gate,
+            knobs=self.knobs,
+            crew=crew,
+            stop=self.stop,
+            trail=self.trail,
+            served=served,
+            pauses=Pauses(self.gate, self.trail, [each.name for each in served if each.moves]),
+            retry=lambda _command: Answer(is_done=True, text="put back"),
+        )
+
+    def give(self, command: Any) -> Answer:
+        return self.control.execute(command, who="Jo")
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """Of two endpoints, one of which cannot wait."""
+    made = Bench(
+        [
+            Served(name=SALES, mode="migrate", moves=True),
+            Served(name=SHOP, mode="forward", moves=True),
+        ]
+    )
+    yield made
+    made.trail.end()
+
+
+def test_a_pause_holds_with_its_reason_and_who_gave_it(bench: Bench) -> None:
+    """Resuming lifts it, and says what else there is to wait for."""
+    answer = bench.give(Pause(endpoint=SALES, reason="rebuild"))
+    assert answer == Answer(is_done=True, text="Sales is paused; what is claimed is finished")
+    (hold,) = bench.gate.holds()
+    assert (hold.signal, hold.endpoint, hold.observed) == (Signal.PAUSED, SALES, "rebuild (Jo)")
+    again = bench.give(Pause(endpoint=SALES, reason="more of it"))
+    assert "the reason is new" in again.text
+    veto = Hold(signal=Signal.VETO, endpoint=None, observed="no", limit="", since=datetime.now(UTC))
+    bench.gate.hold(veto)
+    assert bench.give(Resume(endpoint=SALES)).text == "Sales is resumed; it still waits: veto: no"
+    assert bench.gate.holds() == [veto]
+
+
+def test_a_pause_of_all_says_what_goes_on(bench: Bench) -> None:
+    """Resuming all lifts those of single endpoints as well."""
+    answer = bench.give(Pause(endpoint=None, reason="x"))
+    assert answer.text.endswith("finished; the dispatchers of Shop go on")
+    bench.give(Pause(endpoint=SALES, reason="x"))
+    assert bench.give(Resume(endpoint=None)) == Answer(is_done=True, text="hand-over is resumed")
+    assert bench.give(Resume(endpoint=None)).text == "hand-over was not paused"
+    assert bench.gate.holds() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (Pause(endpoint=SHOP, reason="x"), "mode forward: its timeouts would be late"),
+        (Pause(endpoint=EndpointName("No"), reason="x"), "works on: Sales, Shop"),
+        (Resume(endpoint=EndpointName("No")), "works on: Sales, Shop"),
+        (Adjust(knob=Knob.LANES, value="0"), "lanes cannot be '0': input should be greater"),
+        (Adjust(knob=Knob.CUTOFF, value="60"), "cutoff cannot be '60': must be a duration"),
+        (Adjust(knob=Knob.CUTOFF, value="4000000d"), "cutoff cannot be '4000000d': must be a dur"),
+        (Adjust(knob=Knob.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
+        (Adjust(knob=Knob.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: str) -> None:
+    """It says why, and that is noted as well."""
+    answer = bench.give(command)
+    assert not answer.is_done
+    assert why in answer.text
+    assert bench.gate.holds() == []
+    assert bench.knobs.now == HandOver()
+    assert [each["is_done"] for each in bench.ledger.found] == [False]
+
+
+def test_the_ledger_knows_of_each_endpoint_whether_it_is_paused(bench: Bench) -> None:
+    """A resumed one that all others still wait with is paused; the next start holds the same."""
+    bench.give(Pause(endpoint=SALES, reason="x"))
+    bench.give(Pause(endpoint=None, reason="y"))
+    bench.give(Resume(endpoint=SALES))
+    said = [(each["endpoint"], each["is_paused"]) for each in bench.ledger.pauses]
+    assert said == [("Sales", True), ("Sales", True), ("Shop", True), ("Sales", True)]
+    last = {each["endpoint"]: each for each in bench.ledger.pauses}
+    assert last["Sales"]["observed"] == "y (Jo)"
+    found = restarted(last)
+    assert [(hold.endpoint, hold.observed) for hold in found] == [
+        ("Sales", "y (Jo)"),
+        ("Shop", "y (Jo)"),
+    ]
+    assert found[0].since == bench.gate.holds()[0].since
+    bench.give(Resume(endpoint=None))
+    assert restarted({each["endpoint"]: each for each in bench.ledger.pauses}) == []
+
+
+def restarted(events: Mapping[str, Mapping[str, Any]]) -> Sequence[Hold]:
+    """Return what a new process holds, when these are the latest events."""
+    gate = Gate()
+    trail: Any = None
+    names = [SALES, SHOP]
+    at = datetime.now(UTC)
+
+    def latest(kind: str, wanted: Collection[EndpointName]) -> Mapping[EndpointName, AuditEvent]:
+        assert (kind, set(wanted)) == ("pause", set(names))
+        return {
+            EndpointName(name): AuditEvent(
+                id=1, at=at, kind=kind, batch=None, endpoint=None, actor="x", detail=detail
+            )
+            for name, detail in events.items()
+        }
+
+    Pauses(gate, trail, names).restore(latest)
+    return gate.holds()
+
+
+def test_without_hand_over_there_is_nothing_to_pause(bench: Bench) -> None:
+    """Dispatchers cannot wait."""
+    bench.lanes.moves = False
+    assert not bench.give(Pause(endpoint=None, reason="x")).is_done
+
+
+def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
+    """Lanes ask for them before each batch; the settings can be made to count again."""
+    for knob, value in (("batch_size", "500"), ("rate_limit", "200"), ("cutoff", "5m")):
+        assert bench.give(Adjust(knob=Knob(knob), value=value)).is_done
+    pace = bench.knobs.pace()
+    assert (pace.batch_rows, pace.rate_limit_per_s) == (200, 200)
+    assert bench.knobs.selection().cutoff.total_seconds() == 300
+    answer = bench.give(Adjust(knob=Knob.LANES, value="3"))
+    assert answer.text == "lanes is 3 (was 1) until the settings are read again"
+    assert bench.lanes.wanted == [3]
+    assert bench.lanes.woken == 4
+    assert dict(bench.knobs.texts()) == {
+        "batch_size": "500",
+        "rate_limit": "200",
+        "lanes": "3",
+        "cutoff": "5m",
+    }
+    bench.knobs.reset(HandOver())
+    assert bench.knobs.texts()[Knob.RATE_LIMIT] == "0"
+
+
+@pytest.mark.parametrize(("command", "at_once"), [(Drain(), False), (StopNow(), True)])
+def test_an_end_is_noted_before_it_begins(bench: Bench, command: Any, at_once: bool) -> None:
+    """Then nothing more is claimed."""
+    assert bench.give(command).is_done
+    assert bench.stop.draining.is_set()
+    assert bench.stop.at_once.is_set() is at_once
+    (found,) = bench.ledger.found
+    assert (found["who"], found["is_done"]) == ("Jo", True)
+    assert found["answer"]
+    assert datetime.fromisoformat(found["asked_at"]).tzinfo is not None
+
+
+def test_a_ledger_that_is_away_keeps_nobody_from_obeying(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    """The answer says so, the log has it at once, and the ledger gets it later."""
+    monkeypatch.setattr("migrator.service.control._LEDGER_PATIENCE_S", 0.05)
+    monkeypatch.setattr("migrator.service.trail._AGAIN_S", 0.02)
+    bench.ledger.is_there.clear()
+    answer = bench.give(Pause(endpoint=SALES, reason="x"))
+    assert answer.is_done
+    assert answer.text.endswith("the ledger has no note of it yet")
+    assert bench.gate.hold_for(SALES) is not None
+    assert len(lines("command_given")) == 1
+    bench.ledger.is_there.set()
+    bench.trail.end()
+    assert [each["command"] for each in bench.ledger.found] == ["pause"]

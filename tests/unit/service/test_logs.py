@@ -1,0 +1,138 @@
+"""Tests of ``migrator.service.logs``."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import migrator
+from migrator.service import logs
+
+_SOURCE = Path(migrator.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    """Put the root logger back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Return True."""
+        return True
+
+
+def logged(stream: io.StringIO) -> list[dict[str, object]]:
+    """Return the lines written to *stream* as JSON."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_lines_are_json_when_stderr_is_no_terminal() -> None:
+    """Message, level, logger, time and the extra fields."""
+    stream = io.StringIO()
+    logs.configure(level="info", form="auto", stream=stream)
+    extra = {"action": "batch_handed_over", "batch": 3}
+    logging.getLogger("migrator.x").info("handed over", extra=extra)
+    (line,) = logged(stream)
+    assert line.pop("timestamp")
+    assert line == {
+        "event": "handed over",
+        "level": "info",
+        "logger": "migrator.x",
+        "action": "batch_handed_over",
+        "batch": 3,
+    }
+
+
+@pytest.mark.parametrize(("form", "stream"), [("auto", Terminal()), ("text", io.StringIO())])
+def test_lines_are_text_for_people(form: str, stream: io.StringIO) -> None:
+    """On a terminal, or when they ask for it."""
+    logs.configure(level="info", form=form, stream=stream)
+    logging.getLogger("migrator.x").info("handed over", extra={"batch": 3})
+    assert "handed over" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_lower_levels_are_left_out() -> None:
+    """Also those of libraries that repeat what we log."""
+    stream = io.StringIO()
+    logs.configure(level="warning", form="json", stream=stream)
+    logging.getLogger("migrator.x").info("no")
+    logging.getLogger("pika.connection").error("no")
+    logging.getLogger("migrator.x").warning("yes")
+    assert [line["event"] for line in logged(stream)] == ["yes"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_passwords_never_get_out(form: str) -> None:
+    """Not from messages, arguments, fields at any depth, exceptions or tracebacks."""
+    stream = io.StringIO()
+    logs.configure(level="debug", form=form, stream=stream)
+    url = "amqp://guest:swordfish@host/"
+    try:
+        int(url)
+    except ValueError as exc:
+        logging.getLogger("migrator.x").exception(
+            "failed at %s", url, extra={"url": url, "deep": {"a": [url, (url,)]}, "error": exc}
+        )
+    assert "swordfish" not in stream.getvalue()
+    assert "guest:***@host" in stream.getvalue()
+
+
+def test_warnings_of_python_become_lines() -> None:
+    """Instead of loose text on stderr."""
+    stream = io.StringIO()
+    logs.configure(level="info", form="json", stream=stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        logging.captureWarnings(capture=False)
+    assert "old" in stream.getvalue()
+
+
+def test_configuring_again_replaces() -> None:
+    """No line is written twice."""
+    stream = io.StringIO()
+    for _ in range(3):
+        logs.configure(level="info", form="json", stream=stream)
+    logging.getLogger("migrator.x").info("once")
+    assert len(logged(stream)) == 1
+
+
+def _actions() -> Iterator[tuple[str, str]]:
+    """Yield every literal log action in the source, with its place."""
+    for file in sorted(_SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Dict):
+                continue
+            for key, value in zip(node.keys, node.values, strict=True):
+                is_action = isinstance(key, ast.Constant) and key.value == "action"
+                if is_action and isinstance(value, ast.Constant):
+                    yield str(value.value), f"{file.relative_to(_SOURCE)}:{node.lineno}"
+
+
+def test_every_action_in_the_source_is_public() -> None:
+    """Alerts rely on the list."""
+    missing = [f"{action} ({place})" for action, place in _actions() if action not in logs.ACTIONS]
+    assert missing == []
+
+
+def test_the_list_is_sorted_and_explained() -> None:
+    """One line each, for the reference."""
+    assert list(logs.ACTIONS) == sorted(logs.ACTIONS)
+    assert all(text and text[0].islower() and "\n" not in text for text in logs.ACTIONS.values())
