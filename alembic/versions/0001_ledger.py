@@ -1,4 +1,4 @@
-"""Create the ledger: runs, batches, timeouts, leases, events, and views over them."""
+"""Create the ledger: runs, batches, timeouts, leases, waiting destinations, events, and views."""
 
 from typing import Any
 
@@ -29,13 +29,16 @@ _CREATE_VIEW = {
 _WHOLE = {"mysql": "signed", "oracle": "number(19)"}
 _BYTES_OF_BODY = {"mssql": "datalength(t.body)", "oracle": "dbms_lob.getlength(t.body)"}
 _BATCH_TIMES = (
+    "claiming_at",
     "claimed_at",
     "staging_at",
     "staged_at",
     "committing_at",
     "publishing_at",
     "handed_over_at",
+    "dispatched_at",
     "doubtful_at",
+    "releasing_at",
     "released_at",
     "recalled_at",
 )
@@ -46,7 +49,9 @@ def upgrade() -> None:
     _create_ledger_and_run()
     _create_batch()
     _create_timeout()
-    _create_lease_and_event()
+    _create_lease()
+    _create_waiting_destination()
+    _create_event()
     _create_views()
 
 
@@ -119,12 +124,14 @@ def _create_batch() -> None:
         _key("state"),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("purged", sa.Integer, nullable=False, server_default="0"),
         sa.Column("body_bytes", sa.BigInteger, nullable=False),
         _time("first_due"),
         _time("last_due"),
         _key("owner", nullable=True),
         sa.Column("lease_token", sa.BigInteger, nullable=False),
         *(_time(name) for name in _BATCH_TIMES),
+        _key("ledger_id", nullable=True),
     )
     _index("batch", "batch_lane_state", ["lane", "state"])
     _index("batch", "batch_run", ["run_id"])
@@ -149,6 +156,9 @@ def _create_timeout() -> None:
         _key("state", nullable=True),
         _key("reason", nullable=True),
         _text("reason_detail", nullable=True),
+        _text("store_version", nullable=True),
+        _text("store_extra", nullable=True),
+        sa.Column("going_back", LINE, nullable=True),
         *_open_columns(),
     )
     if _dialect() == "mssql":
@@ -184,7 +194,7 @@ def _dialect() -> str:
     return op.get_context().dialect.name
 
 
-def _create_lease_and_event() -> None:
+def _create_lease() -> None:
     _create(
         "lease",
         sa.Column("name", sa.String(100), primary_key=True),
@@ -193,7 +203,30 @@ def _create_lease_and_event() -> None:
         _time("until", nullable=False),
         _text("doing", nullable=True),
         _time("renewed_at", nullable=False),
+        _key("serves", nullable=True),
+        _key("position", nullable=True),
     )
+    # NULL is a value on SQL Server
+    is_serving = sa.text("serves IS NOT NULL")
+    _index("lease", "lease_serves", ["serves"], unique=True, mssql_where=is_serving)
+
+
+def _create_waiting_destination() -> None:
+    _create(
+        "held_destination",
+        _key("source"),
+        sa.Column("destination", key_text(_STORE_ID_CHARS), nullable=False),
+        _key("endpoint"),
+        _key("reason"),
+        _text("detail"),
+        sa.Column("tries", sa.Integer, nullable=False),
+        _time("since", nullable=False),
+        _time("next_try_at", nullable=False),
+        sa.PrimaryKeyConstraint("source", "destination", mssql_clustered=False),
+    )
+
+
+def _create_event() -> None:
     _create(
         "event",
         _id(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,6 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import CreateSchema
 
 from dev.servers import MariadbServer
 from migrator.database.engine import open_engine, writing
@@ -27,6 +27,7 @@ from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.version import check_head, current, head, script_location
 from tests.support.mariadb import KIND as MARIADB
 
+_CHANGES = ("CREATE", "ALTER", "UPDATE", "INSERT")
 _SERVERS = {"postgresql": "database", MARIADB: "mariadb_database"}
 
 
@@ -165,17 +166,12 @@ class _KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def test_an_upgrade_killed_after_any_statement_is_finished_by_later_ones(
-    mariadb_database: str,
-) -> None:
-    """Where each statement commits by itself, every upgrade goes on from where the last ended."""
-    engine = open_engine(mariadb_database)
-    tables = build_tables(names_for(engine))
-    changes = ("CREATE", "ALTER", "UPDATE", "INSERT")
+def _upgrade_killed_after_each_statement(engine: Engine, tables: LedgerTables) -> list[str]:
+    """Upgrade until one upgrade lives; return every statement that changed something."""
     run = list[str]()
 
     def kill(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        if statement.lstrip().startswith(changes) and statement not in run:
+        if statement.lstrip().startswith(_CHANGES) and statement not in run:
             run.append(statement)
             raise _KilledError
 
@@ -187,6 +183,16 @@ def test_an_upgrade_killed_after_any_statement_is_finished_by_later_ones(
             continue
         break
     event.remove(engine, "after_cursor_execute", kill)
+    return run
+
+
+def test_an_upgrade_killed_after_any_statement_is_finished_by_later_ones(
+    mariadb_database: str,
+) -> None:
+    """Where each statement commits by itself, every upgrade goes on from where the last ended."""
+    engine = open_engine(mariadb_database)
+    tables = build_tables(names_for(engine))
+    run = _upgrade_killed_after_each_statement(engine, tables)
     made = [statement for statement in run if "CREATE TABLE" in statement]
     assert len(made) == len({*made}) == len(tables.metadata.tables) + 1  # and alembic's own
     assert _differences(engine, tables) == []
@@ -196,117 +202,113 @@ def test_an_upgrade_killed_after_any_statement_is_finished_by_later_ones(
     engine.dispose()
 
 
-def _upgrade_to(engine: Engine, tables: LedgerTables, version: str) -> None:
-    with writing(engine) as connection:
-        if tables.names.schema is not None:
-            connection.execute(CreateSchema(tables.names.schema))
-        command.upgrade(_config(tables, connection=connection), version)
+_NEXT_SCRIPT = """
+import sqlalchemy as sa
+from alembic import context, op
+
+revision = "0002"
+down_revision = "0001"
 
 
-def _old_rows(engine: Engine, tables: LedgerTables) -> list[list[tuple[object, ...]]]:
-    """Return what is in the columns that 0001 has."""
-    new = {"dispatched_at", "serves", "purged", "claiming_at", "releasing_at"}
-    new |= {"store_version", "store_extra", "going_back", "ledger_id", "position"}
-    wanted = [
-        [column for column in table.columns if column.name not in new]
-        for table in (tables.run, tables.batch, tables.timeout, tables.lease, tables.event)
-    ]
+def upgrade():
+    names = context.config.attributes["names"]
+    batch = names.table("batch")
+    op.add_column(batch, sa.Column("later", sa.Integer, nullable=True), schema=names.schema)
+    op.create_index(names.table("batch_later"), batch, ["later"], schema=names.schema)
+    table = sa.table(batch, sa.column("size"), sa.column("later"), schema=names.schema)
+    op.execute(sa.update(table).values(later=table.c.size))
+"""
+
+
+@pytest.fixture
+def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Return what makes this program the next one: it has one more script."""
+    scripts = tmp_path / "scripts"
+
+    def install() -> None:
+        shutil.copytree(script_location(), scripts)
+        (scripts / "versions" / "0002_next.py").write_text(_NEXT_SCRIPT)
+        for module in ("version", "migrations"):
+            monkeypatch.setattr(f"migrator.ledger.{module}.script_location", lambda: scripts)
+        head.cache_clear()
+
+    yield install
+    head.cache_clear()
+
+
+def _rows(engine: Engine, tables: LedgerTables) -> list[list[tuple[object, ...]]]:
+    """Return what is in every column of every table of this release."""
     with engine.connect() as connection:
-        return [[tuple(row) for row in connection.execute(select(*each))] for each in wanted]
+        return [
+            [tuple(row) for row in connection.execute(select(table))]
+            for table in tables.metadata.sorted_tables
+        ]
 
 
-def test_a_ledger_with_data_is_upgraded_and_keeps_it(engine: Engine, tables: LedgerTables) -> None:
-    """What 0001 wrote is there afterwards, value by value, and new columns are empty."""
-    _upgrade_to(engine, tables, "0001")
-    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    with writing(engine) as connection:
-        connection.execute(
-            insert(tables.run).values(
-                id=1,
-                endpoint="Sales",
-                source="s",
-                options="{}",
-                tool_version="0",
-                status="done",
-                begun_at=now,
-            )
-        )
-        connection.execute(
-            insert(tables.batch).values(
-                id=1,
-                run_id=1,
-                endpoint="Sales",
-                source="s",
-                lane=0,
-                mode="staged",
-                state="handed_over",
-                attempt=1,
-                size=1,
-                body_bytes=1,
-                lease_token=1,
-                handed_over_at=now,
-            )
-        )
-        connection.execute(
-            insert(tables.timeout).values(
-                id=1,
-                source="s",
-                endpoint="Sales",
-                store_id="a",
-                batch_id=1,
-                row_index=0,
-                due=now,
-                body=b"\x00",
-                content_hash="x",
-            )
-        )
-        for lane in (0, 1):
-            connection.execute(
-                insert(tables.lease).values(name=f"lane.{lane}", token=1, until=now, renewed_at=now)
-            )
-        connection.execute(insert(tables.event).values(at=now, kind="x", actor="me", detail="{}"))
-    before = _old_rows(engine, tables)
-    upgrade(engine, tables)
-    assert _differences(engine, tables) == []
-    assert _old_rows(engine, tables) == before
-    with engine.connect() as connection:
-        assert connection.scalars(select(tables.batch.c.dispatched_at)).all() == [None]
-        assert connection.scalars(select(tables.lease.c.serves)).all() == [None, None]
-        assert connection.scalars(select(tables.batch.c.purged)).all() == [0]
-
-
-def test_what_older_versions_purged_is_counted_by_the_upgrade(engine: Engine) -> None:
-    """Of settled batches, what is not there was purged; of others it is gone."""
-    tables = build_tables(names_for(engine))
-    _upgrade_to(engine, tables, "0002")
+def _fill(engine: Engine, tables: LedgerTables) -> None:
+    """Write one row into each table."""
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     whose: dict[str, Any] = {"endpoint": "Sales", "source": "s"}
-    settings = {"options": "{}", "tool_version": "0", "status": "done", "begun_at": now}
-    numbers = {"lane": 0, "mode": "staged", "attempt": 1, "body_bytes": 1, "lease_token": 1}
-    batches = [("handed_over", 3, 1), ("dispatched", 2, 0), ("released", 1, 2), ("claimed", 4, 1)]
+    run = {"options": "{}", "tool_version": "0", "status": "done", "begun_at": now}
+    batch = {"lane": 0, "mode": "staged", "attempt": 1, "size": 1, "body_bytes": 1}
+    batch |= {"lease_token": 1, "state": "handed_over", "handed_over_at": now}
+    row = {"store_id": "a", "row_index": 0, "due": now, "body": b"\x00", "content_hash": "x"}
+    waiting = {"destination": "d", "reason": "x", "detail": "", "tries": 1}
     with writing(engine) as connection:
-        connection.execute(insert(tables.run).values(id=1, **whose, **settings))
-        for number, (state, size, rows) in enumerate(batches, start=1):
-            connection.execute(
-                insert(tables.batch).values(
-                    id=number, run_id=1, state=state, size=size, **whose, **numbers
-                )
-            )
-            for index in range(rows):
-                connection.execute(
-                    insert(tables.timeout).values(
-                        store_id=f"{number}.{index}",
-                        batch_id=number,
-                        row_index=index,
-                        due=now,
-                        content_hash="x",
-                        **whose,
-                    )
-                )
+        for table, values in (
+            (tables.run, {"id": 1, **whose, **run}),
+            (tables.batch, {"id": 1, "run_id": 1, **whose, **batch}),
+            (tables.timeout, {"id": 1, "batch_id": 1, **whose, **row}),
+            (tables.lease, {"name": "lane.0", "token": 1, "until": now, "renewed_at": now}),
+            (tables.held_destination, {**whose, **waiting, "since": now, "next_try_at": now}),
+            (tables.event, {"at": now, "kind": "x", "actor": "me", "detail": "{}"}),
+        ):
+            connection.execute(insert(table).values(**values))
+
+
+def test_a_ledger_with_data_is_upgraded_and_keeps_it(
+    engine: Engine, tables: LedgerTables, next_release: Callable[[], None]
+) -> None:
+    """What this release wrote is there after the next one's upgrade, value by value."""
     upgrade(engine, tables)
-    purged = select(tables.batch.c.purged).order_by(tables.batch.c.id)
-    with engine.connect() as connection:
-        assert connection.scalars(purged).all() == [2, 2, 0, 0]
+    _fill(engine, tables)
+    before = _rows(engine, tables)
+    next_release()
+    with pytest.raises(LedgerMissing, match="has version 0001, this program needs 0002"):
+        check_head(engine, tables)
+    upgrade(engine, tables)
+    check_head(engine, tables)
+    assert _rows(engine, tables) == before
+
+
+def test_an_upgrade_of_data_killed_after_any_statement_is_finished_by_later_ones(
+    mariadb_database: str, next_release: Callable[[], None]
+) -> None:
+    """A column, an index and a rule for old rows come once each."""
+    engine = open_engine(mariadb_database)
+    tables = build_tables(names_for(engine))
+    upgrade(engine, tables)
+    _fill(engine, tables)
+    before = _rows(engine, tables)
+    next_release()
+    made = _upgrade_killed_after_each_statement(engine, tables)
+    assert sum("ADD COLUMN later" in statement for statement in made) == 1
+    assert sum("CREATE INDEX" in statement for statement in made) == 1
+    check_head(engine, tables)
+    assert _rows(engine, tables) == before
+    engine.dispose()
+
+
+def test_no_version_can_be_taken_back(engine: Engine) -> None:
+    """The ledger is the only memory of what was handed over: a backup is the way back."""
+    tables = build_tables(names_for(engine))
+    upgrade(engine, tables)
+    with (
+        pytest.raises(NotImplementedError, match="restore a backup"),
+        writing(engine) as connection,
+    ):
+        command.downgrade(_config(tables, connection=connection), "base")
+    check_head(engine, tables)
 
 
 def test_two_lanes_never_serve_one_source(engine: Engine) -> None:

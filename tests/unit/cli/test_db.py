@@ -84,7 +84,7 @@ def test_a_cloned_ledger_is_adopted_with_a_new_id(program: Program) -> None:
 def test_a_ledger_of_another_version_is_not_adopted(program: Program) -> None:
     """What to do first is said; it is the program that is newer than the copy."""
     program("db", "upgrade")
-    program.change("UPDATE migrator_alembic_version SET version_num = '0004'")
+    program.change("UPDATE migrator_alembic_version SET version_num = '0000'")
     before = program.rows(ID)
     assert "db upgrade" in program("db", "adopt", "--yes", codes=[3]).err
     assert program.rows(ID) == before

@@ -54,20 +54,25 @@ CREATE TABLE migrator.batch (
     state NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     attempt INTEGER NOT NULL,
     size INTEGER NOT NULL,
+    purged INTEGER NOT NULL DEFAULT '0',
     body_bytes BIGINT NOT NULL,
     first_due DATETIME2(6) NULL,
     last_due DATETIME2(6) NULL,
     owner NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     lease_token BIGINT NOT NULL,
+    claiming_at DATETIME2(6) NULL,
     claimed_at DATETIME2(6) NULL,
     staging_at DATETIME2(6) NULL,
     staged_at DATETIME2(6) NULL,
     committing_at DATETIME2(6) NULL,
     publishing_at DATETIME2(6) NULL,
     handed_over_at DATETIME2(6) NULL,
+    dispatched_at DATETIME2(6) NULL,
     doubtful_at DATETIME2(6) NULL,
+    releasing_at DATETIME2(6) NULL,
     released_at DATETIME2(6) NULL,
     recalled_at DATETIME2(6) NULL,
+    ledger_id NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator.run (id)
 );
@@ -99,6 +104,9 @@ CREATE TABLE migrator.timeout (
     state NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     reason NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     reason_detail NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL,
+    store_version NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL,
+    store_extra NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL,
+    going_back NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL,
     open_store_id AS (case when state IS NULL OR state IN ('quarantined', 'dispatched') then store_id else N'#' + cast(id as nvarchar(20)) end) PERSISTED,
     PRIMARY KEY (id)
 );
@@ -128,7 +136,27 @@ CREATE TABLE migrator.lease (
     until DATETIME2(6) NOT NULL,
     doing NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL,
     renewed_at DATETIME2(6) NOT NULL,
+    serves NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
+    position NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     PRIMARY KEY (name)
+);
+
+GO
+
+CREATE UNIQUE INDEX lease_serves ON migrator.lease (serves) WHERE serves IS NOT NULL;
+
+GO
+
+CREATE TABLE migrator.held_destination (
+    source NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    destination NVARCHAR(500) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    endpoint NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    reason NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    detail NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    tries INTEGER NOT NULL,
+    since DATETIME2(6) NOT NULL,
+    next_try_at DATETIME2(6) NOT NULL,
+    PRIMARY KEY NONCLUSTERED (source, destination)
 );
 
 GO
@@ -176,94 +204,6 @@ HAVING sum(n) <> 0;
 GO
 
 INSERT INTO migrator.alembic_version (version_num) OUTPUT inserted.version_num VALUES ('0001');
-
-GO
-
--- Running upgrade 0001 -> 0002
-
-ALTER TABLE migrator.batch ADD dispatched_at DATETIME2(6) NULL;
-
-GO
-
-ALTER TABLE migrator.lease ADD serves NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-CREATE UNIQUE INDEX lease_serves ON migrator.lease (serves) WHERE serves IS NOT NULL;
-
-GO
-
-CREATE TABLE migrator.held_destination (
-    source NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    destination NVARCHAR(500) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    endpoint NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    reason NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    detail NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    tries INTEGER NOT NULL,
-    since DATETIME2(6) NOT NULL,
-    next_try_at DATETIME2(6) NOT NULL,
-    PRIMARY KEY NONCLUSTERED (source, destination)
-);
-
-GO
-
-UPDATE migrator.alembic_version SET version_num='0002' WHERE migrator.alembic_version.version_num = '0001';
-
-GO
-
--- Running upgrade 0002 -> 0003
-
-ALTER TABLE migrator.batch ADD purged INTEGER NOT NULL DEFAULT '0';
-
-GO
-
-UPDATE migrator.alembic_version SET version_num='0003' WHERE migrator.alembic_version.version_num = '0002';
-
-GO
-
--- Running upgrade 0003 -> 0004
-
-ALTER TABLE migrator.batch ADD claiming_at DATETIME2(6) NULL;
-
-GO
-
-ALTER TABLE migrator.batch ADD releasing_at DATETIME2(6) NULL;
-
-GO
-
-ALTER TABLE migrator.timeout ADD store_version NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-ALTER TABLE migrator.timeout ADD store_extra NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-ALTER TABLE migrator.timeout ADD going_back NVARCHAR(max) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-UPDATE migrator.alembic_version SET version_num='0004' WHERE migrator.alembic_version.version_num = '0003';
-
-GO
-
--- Running upgrade 0004 -> 0005
-
-ALTER TABLE migrator.batch ADD ledger_id NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-UPDATE migrator.alembic_version SET version_num='0005' WHERE migrator.alembic_version.version_num = '0004';
-
-GO
-
--- Running upgrade 0005 -> 0006
-
-ALTER TABLE migrator.lease ADD position NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL;
-
-GO
-
-UPDATE migrator.alembic_version SET version_num='0006' WHERE migrator.alembic_version.version_num = '0005';
 
 GO
 

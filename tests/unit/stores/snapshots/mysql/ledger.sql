@@ -34,20 +34,25 @@ CREATE TABLE migrator_batch (
     state VARCHAR(255) NOT NULL,
     attempt INTEGER NOT NULL,
     size INTEGER NOT NULL,
+    purged INTEGER NOT NULL DEFAULT '0',
     body_bytes BIGINT NOT NULL,
     first_due DATETIME(6),
     last_due DATETIME(6),
     owner VARCHAR(255),
     lease_token BIGINT NOT NULL,
+    claiming_at DATETIME(6),
     claimed_at DATETIME(6),
     staging_at DATETIME(6),
     staged_at DATETIME(6),
     committing_at DATETIME(6),
     publishing_at DATETIME(6),
     handed_over_at DATETIME(6),
+    dispatched_at DATETIME(6),
     doubtful_at DATETIME(6),
+    releasing_at DATETIME(6),
     released_at DATETIME(6),
     recalled_at DATETIME(6),
+    ledger_id VARCHAR(255),
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator_run (id)
 )ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
@@ -73,6 +78,9 @@ CREATE TABLE migrator_timeout (
     state VARCHAR(255),
     reason VARCHAR(255),
     reason_detail LONGTEXT,
+    store_version LONGTEXT,
+    store_extra LONGTEXT,
+    going_back LONGTEXT,
     open_store_id VARCHAR(500) GENERATED ALWAYS AS (case when state IS NULL OR state IN ('quarantined', 'dispatched') then store_id end) STORED,
     PRIMARY KEY (id)
 )ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
@@ -90,7 +98,23 @@ CREATE TABLE migrator_lease (
     until DATETIME(6) NOT NULL,
     doing LONGTEXT,
     renewed_at DATETIME(6) NOT NULL,
+    serves VARCHAR(255),
+    position VARCHAR(255),
     PRIMARY KEY (name)
+)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE UNIQUE INDEX migrator_lease_serves ON migrator_lease (serves);
+
+CREATE TABLE migrator_held_destination (
+    source VARCHAR(255) NOT NULL,
+    destination VARCHAR(500) NOT NULL,
+    endpoint VARCHAR(255) NOT NULL,
+    reason VARCHAR(255) NOT NULL,
+    detail LONGTEXT NOT NULL,
+    tries INTEGER NOT NULL,
+    since DATETIME(6) NOT NULL,
+    next_try_at DATETIME(6) NOT NULL,
+    PRIMARY KEY (source, destination)
 )ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE migrator_event (
@@ -128,61 +152,4 @@ GROUP BY endpoint, state
 HAVING sum(n) <> 0;
 
 INSERT INTO migrator_alembic_version (version_num) VALUES ('0001');
-
--- Running upgrade 0001 -> 0002
-
-ALTER TABLE migrator_batch ADD COLUMN dispatched_at DATETIME(6);
-
-ALTER TABLE migrator_lease ADD COLUMN serves VARCHAR(255);
-
-CREATE UNIQUE INDEX migrator_lease_serves ON migrator_lease (serves);
-
-CREATE TABLE migrator_held_destination (
-    source VARCHAR(255) NOT NULL,
-    destination VARCHAR(500) NOT NULL,
-    endpoint VARCHAR(255) NOT NULL,
-    reason VARCHAR(255) NOT NULL,
-    detail LONGTEXT NOT NULL,
-    tries INTEGER NOT NULL,
-    since DATETIME(6) NOT NULL,
-    next_try_at DATETIME(6) NOT NULL,
-    PRIMARY KEY (source, destination)
-)ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin;
-
-UPDATE migrator_alembic_version SET version_num='0002' WHERE migrator_alembic_version.version_num = '0001';
-
--- Running upgrade 0002 -> 0003
-
-ALTER TABLE migrator_batch ADD COLUMN purged INTEGER NOT NULL DEFAULT '0';
-
-UPDATE migrator_batch, (SELECT every.id AS id, count(migrator_timeout.batch_id) AS `rows`
-FROM migrator_batch AS every LEFT OUTER JOIN migrator_timeout ON migrator_timeout.batch_id = every.id GROUP BY every.id) AS kept SET migrator_batch.purged=(migrator_batch.size - kept.`rows`) WHERE migrator_batch.id = kept.id AND migrator_batch.state IN ('handed_over', 'dispatched', 'released', 'recalled') AND migrator_batch.size > kept.`rows`;
-
-UPDATE migrator_alembic_version SET version_num='0003' WHERE migrator_alembic_version.version_num = '0002';
-
--- Running upgrade 0003 -> 0004
-
-ALTER TABLE migrator_batch ADD COLUMN claiming_at DATETIME(6);
-
-ALTER TABLE migrator_batch ADD COLUMN releasing_at DATETIME(6);
-
-ALTER TABLE migrator_timeout ADD COLUMN store_version LONGTEXT;
-
-ALTER TABLE migrator_timeout ADD COLUMN store_extra LONGTEXT;
-
-ALTER TABLE migrator_timeout ADD COLUMN going_back LONGTEXT;
-
-UPDATE migrator_alembic_version SET version_num='0004' WHERE migrator_alembic_version.version_num = '0003';
-
--- Running upgrade 0004 -> 0005
-
-ALTER TABLE migrator_batch ADD COLUMN ledger_id VARCHAR(255);
-
-UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_version.version_num = '0004';
-
--- Running upgrade 0005 -> 0006
-
-ALTER TABLE migrator_lease ADD COLUMN position VARCHAR(255);
-
-UPDATE migrator_alembic_version SET version_num='0006' WHERE migrator_alembic_version.version_num = '0005';
 

@@ -40,20 +40,25 @@ CREATE TABLE migrator_batch (
     state VARCHAR2(255 CHAR) NOT NULL,
     attempt INTEGER NOT NULL,
     "size" INTEGER NOT NULL,
+    purged INTEGER DEFAULT '0' NOT NULL,
     body_bytes NUMBER(19) NOT NULL,
     first_due TIMESTAMP,
     last_due TIMESTAMP,
     owner VARCHAR2(255 CHAR),
     lease_token NUMBER(19) NOT NULL,
+    claiming_at TIMESTAMP,
     claimed_at TIMESTAMP,
     staging_at TIMESTAMP,
     staged_at TIMESTAMP,
     committing_at TIMESTAMP,
     publishing_at TIMESTAMP,
     handed_over_at TIMESTAMP,
+    dispatched_at TIMESTAMP,
     doubtful_at TIMESTAMP,
+    releasing_at TIMESTAMP,
     released_at TIMESTAMP,
     recalled_at TIMESTAMP,
+    ledger_id VARCHAR2(255 CHAR),
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES migrator_run (id)
 )
@@ -85,6 +90,9 @@ CREATE TABLE migrator_timeout (
     state VARCHAR2(255 CHAR),
     reason VARCHAR2(255 CHAR),
     reason_detail CLOB,
+    store_version CLOB,
+    store_extra CLOB,
+    going_back VARCHAR2(1024 CHAR),
     open_store_id VARCHAR2(500 CHAR) GENERATED ALWAYS AS (case when state IS NULL OR state IN ('quarantined', 'dispatched') then store_id end) VIRTUAL,
     open_source VARCHAR2(255 CHAR) GENERATED ALWAYS AS (case when state IS NULL OR state IN ('quarantined', 'dispatched') then source end) VIRTUAL,
     PRIMARY KEY (id)
@@ -111,7 +119,27 @@ CREATE TABLE migrator_lease (
     until TIMESTAMP NOT NULL,
     doing CLOB,
     renewed_at TIMESTAMP NOT NULL,
+    serves VARCHAR2(255 CHAR),
+    position VARCHAR2(255 CHAR),
     PRIMARY KEY (name)
+)
+
+/
+
+CREATE UNIQUE INDEX migrator_lease_serves ON migrator_lease (serves)
+
+/
+
+CREATE TABLE migrator_held_destination (
+    source VARCHAR2(255 CHAR) NOT NULL,
+    destination VARCHAR2(500 CHAR) NOT NULL,
+    endpoint VARCHAR2(255 CHAR) NOT NULL,
+    reason VARCHAR2(255 CHAR) NOT NULL,
+    detail CLOB NOT NULL,
+    tries INTEGER NOT NULL,
+    since TIMESTAMP NOT NULL,
+    next_try_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (source, destination)
 )
 
 /
@@ -159,94 +187,6 @@ HAVING sum(n) <> 0
 /
 
 INSERT INTO migrator_alembic_version (version_num) VALUES ('0001')
-
-/
-
--- Running upgrade 0001 -> 0002
-
-ALTER TABLE migrator_batch ADD dispatched_at TIMESTAMP
-
-/
-
-ALTER TABLE migrator_lease ADD serves VARCHAR2(255 CHAR)
-
-/
-
-CREATE UNIQUE INDEX migrator_lease_serves ON migrator_lease (serves)
-
-/
-
-CREATE TABLE migrator_held_destination (
-    source VARCHAR2(255 CHAR) NOT NULL,
-    destination VARCHAR2(500 CHAR) NOT NULL,
-    endpoint VARCHAR2(255 CHAR) NOT NULL,
-    reason VARCHAR2(255 CHAR) NOT NULL,
-    detail CLOB NOT NULL,
-    tries INTEGER NOT NULL,
-    since TIMESTAMP NOT NULL,
-    next_try_at TIMESTAMP NOT NULL,
-    PRIMARY KEY (source, destination)
-)
-
-/
-
-UPDATE migrator_alembic_version SET version_num='0002' WHERE migrator_alembic_version.version_num = '0001'
-
-/
-
--- Running upgrade 0002 -> 0003
-
-ALTER TABLE migrator_batch ADD purged INTEGER DEFAULT '0' NOT NULL
-
-/
-
-UPDATE migrator_alembic_version SET version_num='0003' WHERE migrator_alembic_version.version_num = '0002'
-
-/
-
--- Running upgrade 0003 -> 0004
-
-ALTER TABLE migrator_batch ADD claiming_at TIMESTAMP
-
-/
-
-ALTER TABLE migrator_batch ADD releasing_at TIMESTAMP
-
-/
-
-ALTER TABLE migrator_timeout ADD store_version CLOB
-
-/
-
-ALTER TABLE migrator_timeout ADD store_extra CLOB
-
-/
-
-ALTER TABLE migrator_timeout ADD going_back VARCHAR2(1024 CHAR)
-
-/
-
-UPDATE migrator_alembic_version SET version_num='0004' WHERE migrator_alembic_version.version_num = '0003'
-
-/
-
--- Running upgrade 0004 -> 0005
-
-ALTER TABLE migrator_batch ADD ledger_id VARCHAR2(255 CHAR)
-
-/
-
-UPDATE migrator_alembic_version SET version_num='0005' WHERE migrator_alembic_version.version_num = '0004'
-
-/
-
--- Running upgrade 0005 -> 0006
-
-ALTER TABLE migrator_lease ADD position VARCHAR2(255 CHAR)
-
-/
-
-UPDATE migrator_alembic_version SET version_num='0006' WHERE migrator_alembic_version.version_num = '0005'
 
 /
 
