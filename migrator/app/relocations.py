@@ -9,7 +9,7 @@ from typing import Final
 
 from migrator.app.app import App
 from migrator.delays.destinations import DestinationRules, RabbitDestinations
-from migrator.delays.levels import Kind, Presence
+from migrator.delays.levels import Presence
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import delivery_limit, utc_now
 from migrator.delays.topology import inspect_delays
@@ -17,6 +17,7 @@ from migrator.errors import ConfigError, PreflightRefused
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
+from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.transfer.broker import (

@@ -17,11 +17,12 @@ from migrator.cli.session import Json, Yes, confirmed, duration, session_of
 from migrator.decommission.ports import Statement
 from migrator.decommission.record import bindings_record
 from migrator.decommission.refusals import HOW_TO_DISABLE
-from migrator.decommission.rules import Binding, Entity, Kept, Plan, Refusal, Wishes, still_whole
+from migrator.decommission.rules import Kept, Plan, Refusal, Wishes, still_whole
 from migrator.decommission.run import alone
 from migrator.decommission.work import Outcome, Subject
 from migrator.errors import ConfigError, ExitCode
 from migrator.ledger.owner import current_owner, is_surely_dead
+from migrator.rabbitmq.entities import Binding, Entity
 
 EPILOG: Final = """\b
 Examples:

@@ -13,8 +13,8 @@ from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, Yes, confirmed, duration, given, session_of
 from migrator.decommission.removal import DelaysRemoval
 from migrator.decommission.removal_rules import DelaysFound
-from migrator.delays.levels import Kind
 from migrator.errors import ExitCode, PreflightRefused
+from migrator.rabbitmq.entities import Kind
 
 EPILOG = """\b
 Examples:

@@ -8,19 +8,17 @@ from migrator.decommission.refusals import refusals
 from migrator.decommission.rules import (
     LEVEL_QUEUES,
     BrokerLook,
-    Entity,
     Facts,
     Kept,
     Plan,
     QueueLook,
     Wishes,
     bindings_of,
-    exchange_entity,
-    queue_entity,
     satellite_entities,
     satellite_names,
     unfinished_bindings,
 )
+from migrator.rabbitmq.entities import Entity, exchange_entity, queue_entity
 
 _LEVELS = frozenset(map(queue_entity, LEVEL_QUEUES))
 

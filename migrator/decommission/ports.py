@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from migrator.decommission.rules import Binding, BrokerLook, Entity, LedgerLook
+from migrator.decommission.rules import BrokerLook, LedgerLook
 from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.rabbitmq.entities import Binding, Entity
 
 
 class Hands(Protocol):

@@ -12,12 +12,13 @@ from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.decommission.record import KINDS, read_bindings
-from migrator.decommission.rules import Binding, LedgerLook
+from migrator.decommission.rules import LedgerLook
 from migrator.errors import LedgerError
 from migrator.ledger.runs import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.ledger.tables import UNSETTLED, LedgerTables
 from migrator.nservicebus.timeouts import BatchId
+from migrator.rabbitmq.entities import Binding
 
 
 class SqlDecommissionLedger:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.decommission.rules import Binding, Entity
-from migrator.delays.levels import Kind
+from migrator.rabbitmq.entities import Binding, Entity, Kind
 
 BEGUN: Final = "decommission_begun"
 UNDONE: Final = "decommission_undone"

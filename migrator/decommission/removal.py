@@ -20,10 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
-from migrator.decommission.rules import Binding, Entity, exchange_entity, queue_entity
 from migrator.delays.due import BITS
 from migrator.delays.level_depths import level_queues
-from migrator.delays.levels import Kind, QueueState
+from migrator.delays.levels import QueueState
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,
@@ -36,6 +35,7 @@ from migrator.errors import PreflightRefused, TargetError
 from migrator.ledger.work import FaultPoint
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
 from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.decommission.rules import Binding
-from migrator.delays.levels import Kind
 from migrator.delays.routing import DelaysVersion, Infrastructure, delivery_exchange, infrastructure
+from migrator.rabbitmq.entities import Binding, Kind
 
 _NAMED: Final = 5
 """So many of a kind are named in a sentence; the rest is counted."""

@@ -7,12 +7,11 @@ Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15; docs/decommis
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from migrator.delays.due import BITS
-from migrator.delays.levels import Kind
 from migrator.delays.routing import (
     DelaysVersion,
     delivery_binding_key,
@@ -21,35 +20,13 @@ from migrator.delays.routing import (
 )
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
+from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
 
 _DELIVERY = frozenset(delivery_exchange(version) for version in DelaysVersion)
 LEVEL_QUEUES = frozenset(
     level_name(version, level) for version in DelaysVersion for level in range(BITS)
 )
 """Of both generations, whether they are there or not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
-    """A queue or an exchange."""
-
-    kind: Kind
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """A binding between two entities; those of the default exchange do not count."""
-
-    source: str
-    """An exchange."""
-    target: Entity
-    key: str
-    arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
-
-    def touches(self, entity: Entity) -> bool:
-        """Return whether *entity* is one of its ends."""
-        return self.target == entity or Entity(kind=Kind.EXCHANGE, name=self.source) == entity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,16 +180,6 @@ class Plan:
 def satellite_names(queue: QueueName) -> tuple[QueueName, QueueName]:
     """Return the queues of the timeout manager of the endpoint whose input queue is *queue*."""
     return timeouts_queue(queue), dispatcher_queue(queue)
-
-
-def queue_entity(name: str) -> Entity:
-    """Return the queue of that name."""
-    return Entity(kind=Kind.QUEUE, name=name)
-
-
-def exchange_entity(name: str) -> Entity:
-    """Return the exchange of that name."""
-    return Entity(kind=Kind.EXCHANGE, name=name)
 
 
 def satellite_entities(queue: QueueName, look: BrokerLook) -> Iterator[Entity]:

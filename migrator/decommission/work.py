@@ -15,21 +15,12 @@ from typing import Final
 from migrator.decommission.plan import make_plan
 from migrator.decommission.ports import DecommissionBroker, DecommissionLedger, DecommissionStore
 from migrator.decommission.record import BEGUN, ENDED, UNDONE, bindings_record
-from migrator.decommission.rules import (
-    Binding,
-    Entity,
-    Facts,
-    Kept,
-    Neighbours,
-    Plan,
-    Refusal,
-    Wishes,
-    still_whole,
-)
+from migrator.decommission.rules import Facts, Kept, Neighbours, Plan, Refusal, Wishes, still_whole
 from migrator.errors import MigratorError, TargetError
 from migrator.ledger.ports import Runs
 from migrator.ledger.work import FaultPoint, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.rabbitmq.entities import Binding, Entity
 
 _LOOKS: Final = 2
 """One look could be at counts from before the cut."""

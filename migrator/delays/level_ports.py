@@ -8,14 +8,11 @@ Source: design section 9; reference ``native-delays.md`` sections 5 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
-
-from migrator.delays.routing import Address
-from migrator.dispatcher.ports import Answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,57 +110,4 @@ class Levels(Protocol):
 
         What consumers hold, and what waits for a place to be dead-lettered to, is not counted.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """One message on its way into the levels of the target, mandatory."""
-
-    key: int
-    """What the answer names it by; unique in its call."""
-    message: LevelMessage
-    address: Address
-    delay_s: int
-    """0: routed through to the destination at once, and returned if there is none."""
-    headers: Mapping[str, str | int]
-    """Set in place of the message's own of these names."""
-
-
-class Relocator(Protocol):
-    """Publishes what was found: into another broker or generation, or aside.
-
-    Of a message's properties only these change: headers of the way so far go, those of ``Move``
-    are set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early
-    for the one and refuse it from us for the other.
-    """
-
-    @property
-    def largest_header_bytes(self) -> int:
-        """The most that properties and headers of a message may take."""
-        ...
-
-    def move(self, moves: Iterable[Move], answers: Answers) -> None:
-        """Publish *moves*, drawn as the window allows; return once each was answered.
-
-        *answers* is filled meanwhile, so that it tells what was answered before an error.
-
-        Raises:
-            TargetUnavailable: A connection went away, or the broker blocked us past the
-                deadline. What is in neither set is unknown.
-        """
-        ...
-
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Answers) -> None:
-        """Publish copies of *messages*, by tag, to a queue on the source, declared if need be.
-
-        Their headers say in addition where they were found.
-
-        Raises:
-            TargetUnavailable: As ``move`` does.
-        """
-        ...
-
-    def serve(self) -> None:
-        """Let the connections do what is due (heartbeats), without waiting."""
         ...

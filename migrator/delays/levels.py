@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from migrator.delays.routing import BindingSpec, DelaysVersion
+from migrator.rabbitmq.entities import Kind
 
 
 class Presence(StrEnum):
@@ -21,13 +22,6 @@ class Presence(StrEnum):
     """It exists with another type or other arguments than the vendor declares."""
     UNKNOWN = "unknown"
     """It exists, but could not be compared (a permission is missing)."""
-
-
-class Kind(StrEnum):
-    """What an entity is."""
-
-    EXCHANGE = "exchange"
-    QUEUE = "queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

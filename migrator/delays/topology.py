@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import cycle
 
-from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Kind, Presence
+from migrator.delays.due import BITS
+from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Presence
 from migrator.delays.routing import (
     BindingSpec,
     DelaysVersion,
     Infrastructure,
     QueueSpec,
     infrastructure,
+    level_name,
 )
 from migrator.errors import AccessRefused, EntityMismatch
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import Kind
+from migrator.rabbitmq.names import entry_exchange
 
 FindBindings = Callable[[str], Iterable[BindingSpec]]
 """Returns the bindings that start at an exchange; only the management API knows them."""
@@ -130,3 +134,16 @@ def _inspect_bindings(
 
 def _identity(binding: BindingSpec) -> tuple[str, str, str, bool]:
     return binding.source, binding.target, binding.key, binding.target_is_queue
+
+
+def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, ...]:
+    """Declare a fanout exchange per level, bound to the native queue; return them by level.
+
+    A message that enters here with its native key expires into the same chain as one that came
+    through the native exchange (measured; design section 5.1).
+    """
+    names = tuple(entry_exchange(version, level) for level in range(BITS))
+    for level, name in enumerate(names):
+        admin.declare_exchange(name, "fanout")
+        admin.bind_queue(name, level_name(version, level), "")
+    return names

@@ -16,14 +16,15 @@ from typing import Final
 from migrator.delays.due import BITS
 from migrator.delays.link_ports import Outgoing, Settled, Staging
 from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.nservicebus.marks import Pass, build_mark
 from migrator.nservicebus.timeouts import Lane
-from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.frames import encode_properties
-from migrator.rabbitmq.names import entry_exchange, guard_queue
+from migrator.rabbitmq.names import guard_queue
 from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 
@@ -234,16 +235,3 @@ def _entries(settings: LinkSettings) -> tuple[str, ...] | None:
             extra={"action": "entries_refused", "detail": str(exc)},
         )
         return None
-
-
-def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, ...]:
-    """Declare a fanout exchange per level, bound to the native queue; return them by level.
-
-    A message that enters here with its native key expires into the same chain as one that came
-    through the native exchange (measured; design section 5.1).
-    """
-    names = tuple(entry_exchange(version, level) for level in range(BITS))
-    for level, name in enumerate(names):
-        admin.declare_exchange(name, "fanout")
-        admin.bind_queue(name, level_name(version, level), "")
-    return names

@@ -14,13 +14,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
-from migrator.decommission.rules import Binding, Entity
-from migrator.delays.levels import Kind, NodeAlarms, PolicyRule, QueueState
+from migrator.delays.levels import NodeAlarms, PolicyRule, QueueState
 from migrator.delays.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.preflight.ports import Room
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context
+from migrator.rabbitmq.entities import Binding, Entity, Kind
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from migrator.delays.due import BITS
-from migrator.delays.level_ports import LevelMessage, Move
+from migrator.delays.level_ports import LevelMessage
 from migrator.delays.link_ports import Settled
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import RabbitLevels
-from migrator.dispatcher.ports import Answers
+from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
-from migrator.handover.link import declare_entries
 from migrator.nservicebus.marks import Pass
 from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
@@ -29,6 +28,7 @@ from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 from migrator.transfer.copies import Unreadable, aside_properties, moved_properties
+from migrator.transfer.moving import Move
 from migrator.transfer.rules import DROPPED
 
 _log = logging.getLogger(__name__)
@@ -125,15 +125,13 @@ class RabbitRelocation:
         frame = self._giving.frame_max_bytes
         return frame - FRAME_OVERHEAD_BYTES - _CONTENT_BYTES if frame else _UNLIMITED_BYTES
 
-    def move(self, moves: Iterable[Move], answers: Answers) -> None:
+    def move(self, moves: Iterable[Move], answers: Settled) -> None:
         """Publish *moves*; see ``ports.Relocator``."""
-        settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
-        self._publisher.publish(_NO_PASS, self._parcels(moves), settled)
+        self._publisher.publish(_NO_PASS, self._parcels(moves), answers)
 
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Answers) -> None:
+    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
         """Publish copies to *queue* on the source; see ``ports.Relocator``."""
-        settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
-        self._putting_aside(queue).publish(_NO_PASS, _copies(queue, messages), settled)
+        self._putting_aside(queue).publish(_NO_PASS, _copies(queue, messages), answers)
 
     def serve(self) -> None:
         """Let the connections do what is due; see ``ports.Relocator``."""

@@ -15,24 +15,21 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from migrator.delays.due import delay_s
 from migrator.delays.level_ports import (
     LevelMessage,
     Levels,
     LevelScan,
-    Move,
-    Relocator,
     ScanEnd,
     ScanLimits,
 )
-from migrator.delays.link_ports import Destinations, Unreachable
-from migrator.delays.routing import TOP_LEVEL, DelaysVersion, address
-from migrator.dispatcher.ports import Answers
+from migrator.delays.link_ports import Destinations, Settled, Unreachable
+from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, address
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.transfer.judging import Judge, Movable, Stays
@@ -43,6 +40,59 @@ _ASKED_AT_ONCE: Final = 20
 """Destinations; nothing else happens on the connections meanwhile."""
 _LONGEST_HOLD_S: Final = 160.0
 """Then a level is given up in which so much has to stay that nothing else is reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One message on its way into the levels of the target, mandatory."""
+
+    key: int
+    """What the answer names it by; unique in its call."""
+    message: LevelMessage
+    address: Address
+    delay_s: int
+    """0: routed through to the destination at once, and returned if there is none."""
+    headers: Mapping[str, str | int]
+    """Set in place of the message's own of these names."""
+
+
+class Relocator(Protocol):
+    """Publishes what was found: into another broker or generation, or aside.
+
+    Of a message's properties only these change: headers of the way so far go, those of ``Move``
+    are set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early
+    for the one and refuse it from us for the other.
+    """
+
+    @property
+    def largest_header_bytes(self) -> int:
+        """The most that properties and headers of a message may take."""
+        ...
+
+    def move(self, moves: Iterable[Move], answers: Settled) -> None:
+        """Publish *moves*, drawn as the window allows; return once each was answered.
+
+        *answers* is filled meanwhile, so that it tells what was answered before an error.
+
+        Raises:
+            TargetUnavailable: A connection went away, or the broker blocked us past the
+                deadline. What is in neither set is unknown.
+        """
+        ...
+
+    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
+        """Publish copies of *messages*, by tag, to a queue on the source, declared if need be.
+
+        Their headers say in addition where they were found.
+
+        Raises:
+            TargetUnavailable: As ``move`` does.
+        """
+        ...
+
+    def serve(self) -> None:
+        """Let the connections do what is due (heartbeats), without waiting."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +252,7 @@ class Relocation:
             self._relocator.serve()
 
     def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
-        answers = Answers()
+        answers = Settled()
         if self._plan.is_dry:
             answers.confirmed.update(range(len(movable)))
         elif movable:
@@ -233,7 +283,7 @@ class Relocation:
     def _put_aside(
         self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
     ) -> None:
-        answers = Answers()
+        answers = Settled()
         if self._plan.is_dry:
             answers.confirmed.update(message.tag for message in poison)
         elif poison:

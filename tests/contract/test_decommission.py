@@ -12,13 +12,14 @@ from migrator.database.engine import writing
 from migrator.decommission.ports import DecommissionLedger, DecommissionStore
 from migrator.decommission.queries import SqlDecommissionLedger
 from migrator.decommission.record import BEGUN, ENDED, UNDONE, bindings_record
-from migrator.decommission.rules import Binding, LedgerLook, queue_entity
+from migrator.decommission.rules import LedgerLook
 from migrator.decommission.store import SqlDecommissionStore
 from migrator.errors import StoreUnavailable
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import TimeoutId
+from migrator.rabbitmq.entities import Binding, queue_entity
 from tests.contract.site import LONG, LegacyRow, Site, hours, timeout_id
 
 _store: type[DecommissionStore] = SqlDecommissionStore

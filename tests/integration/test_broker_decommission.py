@@ -10,22 +10,16 @@ import pytest
 
 from migrator.decommission.broker import RabbitDecommission
 from migrator.decommission.ports import DecommissionBroker
-from migrator.decommission.rules import (
-    Binding,
-    BrokerLook,
-    QueueLook,
-    exchange_entity,
-    queue_entity,
-)
-from migrator.delays.topology import create_delays
+from migrator.decommission.rules import BrokerLook, QueueLook
+from migrator.delays.topology import create_delays, declare_entries
 from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import AccessRefused
-from migrator.handover.link import declare_entries
 from migrator.handover.staging import LaneQueues, declare_staging
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.timeouts import Lane, QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import LEDGER, V2, connection, plain_channel, wait_until

@@ -13,9 +13,8 @@ from migrator.decommission.removal import DelaysRemoval
 from migrator.decommission.removal_rules import DelaysFound
 from migrator.delays.level_depths import level_queues
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
-from migrator.delays.topology import create_delays, inspect_delays
+from migrator.delays.topology import create_delays, declare_entries, inspect_delays
 from migrator.errors import PreflightRefused, TargetError
-from migrator.handover.link import declare_entries
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost

@@ -13,11 +13,11 @@ from migrator.cli.decommission import _Report as Report
 from migrator.cli.opening import opened
 from migrator.config import load
 from migrator.decommission.ports import Statement
-from migrator.decommission.rules import queue_entity
 from migrator.decommission.run import alone
 from migrator.decommission.work import Subject
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
+from migrator.rabbitmq.entities import queue_entity
 from tests.unit.cli.conftest import Program
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from migrator.decommission.removal import DelaysRemoval
 from migrator.decommission.removal_rules import DelaysFound
-from migrator.decommission.rules import Binding, exchange_entity
 from migrator.delays.routing import DelaysVersion, infrastructure
 from migrator.errors import PreflightRefused
+from migrator.rabbitmq.entities import Binding, exchange_entity
 from tests.unit.cli.conftest import Program
 
 WHOLE = infrastructure(DelaysVersion.V1)

@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.decommission.rules import (
-    Binding,
-    BrokerLook,
-    Entity,
-    Facts,
-    OwnLook,
-    QueueLook,
-    exchange_entity,
-    queue_entity,
-)
+from migrator.decommission.rules import BrokerLook, Facts, OwnLook, QueueLook
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
 
 TIMEOUTS, DISPATCHER, RETRY = "Sales.Timeouts", "Sales.TimeoutsDispatcher", "migrator.retry.x.10"
 STAGING, RECEIPTS = "migrator.staging.abc.0", "migrator.receipts.abc.0"

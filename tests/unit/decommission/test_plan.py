@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from migrator.decommission.plan import make_plan
-from migrator.decommission.rules import Binding, LedgerLook, Neighbours, QueueLook, Wishes
+from migrator.decommission.rules import LedgerLook, Neighbours, QueueLook, Wishes
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.rabbitmq.entities import Binding
 from tests.unit.decommission.decommissions import (
     ENTRY,
     OWN_BINDINGS,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from migrator.decommission.removal_rules import DelaysFound, others_bindings
-from migrator.decommission.rules import Binding, exchange_entity, queue_entity
 from migrator.delays.routing import DelaysVersion, infrastructure
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
 V2 = infrastructure(DelaysVersion.V2)
 WHOLE = DelaysFound(

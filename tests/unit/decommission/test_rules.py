@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from migrator.decommission.rules import (
-    Binding,
     QueueLook,
     bindings_of,
-    exchange_entity,
-    queue_entity,
     satellite_entities,
     still_whole,
     unexpected_bindings,
     unfinished_bindings,
 )
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 from tests.unit.decommission.decommissions import (
     DELIVERY,
     DISPATCHER,

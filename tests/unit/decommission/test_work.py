@@ -16,20 +16,12 @@ from migrator.decommission.ports import (
     Statement,
 )
 from migrator.decommission.record import BEGUN, ENDED, UNDONE, read_bindings
-from migrator.decommission.rules import (
-    Binding,
-    BrokerLook,
-    Entity,
-    LedgerLook,
-    QueueLook,
-    Wishes,
-    still_whole,
-)
+from migrator.decommission.rules import BrokerLook, LedgerLook, QueueLook, Wishes, still_whole
 from migrator.decommission.work import Decommission, Outcome, Subject, Surveyor
-from migrator.delays.levels import Kind
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, RunId
+from migrator.rabbitmq.entities import Binding, Entity, Kind
 from tests.unit.decommission.decommissions import OWN_BINDINGS, TIMEOUTS, broker, own
 
 SUBJECT = Subject(

@@ -8,13 +8,13 @@ from migrator.delays.levels import (
     BindingFindings,
     DelaysInspection,
     EntityFinding,
-    Kind,
     Presence,
     QueueState,
     ServerFacts,
     lowest_limit,
 )
 from migrator.delays.routing import BindingSpec, DelaysVersion
+from migrator.rabbitmq.entities import Kind
 
 BINDING = BindingSpec(source="a", target="b", key="#", target_is_queue=True)
 

@@ -13,21 +13,18 @@ from migrator.delays.level_ports import (
     LevelMessage,
     Levels,
     LevelScan,
-    Move,
-    Relocator,
     ScanEnd,
     ScanLimits,
 )
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.link_ports import Settled, Unreachable
 from migrator.delays.routing import DelaysVersion, address, entry_level
-from migrator.dispatcher.ports import Answers
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.transfer.judging import Judge
-from migrator.transfer.moving import Relocation, RelocationPlan
+from migrator.transfer.moving import Move, Relocation, RelocationPlan, Relocator
 from migrator.transfer.outcome import Outcome, WhyLeft
 from migrator.transfer.rules import RETRIES
 
@@ -120,7 +117,7 @@ class Place:
 
     # the target
 
-    def move(self, moves: Iterable[Move], answers: Answers) -> None:
+    def move(self, moves: Iterable[Move], answers: Settled) -> None:
         for move in moves:
             if self.fails_at is not None and len(self.moved) >= self.fails_at:
                 raise TargetUnavailable("cut")
@@ -131,7 +128,7 @@ class Place:
                 answers.confirmed.add(move.key)
                 self.moved.append(move)
 
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Answers) -> None:
+    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
         for each in messages:
             if "nobody" not in self.nacked:
                 self.aside.append((queue, each))
