@@ -34,7 +34,7 @@ from migrator.database.portable import MOST_IN_LIST, among, for_update
 from migrator.database.types import database_now
 from migrator.dispatcher.ports import HeldDestination
 from migrator.errors import LedgerError
-from migrator.ledger.leases import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.purging import count_purged
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables

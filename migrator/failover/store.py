@@ -33,9 +33,9 @@ from migrator.database.portable import pair_in
 from migrator.database.types import byte_length, database_now
 from migrator.errors import StoreError
 from migrator.failover.rules import SeenRow, Settlement
-from migrator.ledger.fencing import hold_lease
-from migrator.ledger.opening import inserted_id
+from migrator.ledger.claims import hold_lease, inserted_id
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.marks import Pass
 from migrator.nservicebus.timeouts import (
@@ -49,7 +49,6 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.moving import id_text
 from migrator.stores.sql.selection import ids_for
 from migrator.stores.sql.tables import TableStore
@@ -84,7 +83,7 @@ class SqlFailover:
     """Settles the window in a database that holds both, store and ledger."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerSide, store: TableStore, claims: SqlClaims
+        self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
         """Move rows of *store* into *ledger* as *claims* does."""
         self._engine = engine
@@ -156,7 +155,7 @@ class _Work:
     def __init__(
         self,
         connection: Connection,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         store: TableStore,
         claims: SqlClaims,
         terms: FailoverTerms,

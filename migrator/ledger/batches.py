@@ -19,7 +19,7 @@ from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.leases import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import (
     OPEN,
     RAISES_ATTEMPT,

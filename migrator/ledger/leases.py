@@ -291,17 +291,3 @@ class SqlLeases:
     def _writing(self, doing: str) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             yield connection
-
-
-def hold_lease(connection: Connection, tables: LedgerTables, lease: Lease) -> None:
-    """Keep the lane from changing hands until the end of the transaction.
-
-    Raises:
-        LeaseLost: It has changed hands already.
-    """
-    table = tables.lease
-    query = select(table.c.token).where(
-        table.c.name == tables.lease_name(lease.lane), table.c.token == lease.token
-    )
-    if connection.execute(for_update(query, table, shared=True)).first() is None:
-        raise LeaseLost(f"lane {lease.lane} has another owner than {lease.owner} now")

@@ -18,8 +18,9 @@ from sqlalchemy import Engine, Row
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import LedgerError, SourceGone
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import FaultPoint, Lease
 from migrator.recall.forecast import LedgerForecasts
 from migrator.recall.ports import Sighting
@@ -28,7 +29,6 @@ from migrator.recall.sightings import judge, key_of, rows_of
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.kept import KeptRow
-from migrator.stores.sql.ledger_side import LedgerSide
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class DocumentRecalls(LedgerForecasts):
     def __init__(
         self,
         engine: Engine,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         books: DocumentBooks,
         claims: DocumentClaims,
         *,

@@ -19,8 +19,8 @@ from migrator.database.failures import translating
 from migrator.database.portable import flag
 from migrator.errors import StoreError
 from migrator.ledger.states import BatchState
+from migrator.ledger.tables import LedgerTables
 from migrator.recall.rules import RecallForecast, RecallScope
-from migrator.stores.sql.ledger_side import LedgerSide
 
 _CHUNK: Final = 500
 """Batches whose rows are read with one query."""
@@ -54,7 +54,7 @@ class _Tally:
 class LedgerForecasts:
     """What recalls from every kind of store tell alike: it is in the ledger alone."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
         """Ask *ledger*, in the database of *engine*."""
         self._engine = engine
         self._ledger = ledger
@@ -78,7 +78,7 @@ class LedgerForecasts:
 class Forecaster:
     """Counts within one transaction of the caller's."""
 
-    def __init__(self, connection: Connection, ledger: LedgerSide, scope: RecallScope) -> None:
+    def __init__(self, connection: Connection, ledger: LedgerTables, scope: RecallScope) -> None:
         """Count what *scope* means in *ledger*."""
         self._connection = connection
         self._row = ledger.timeout

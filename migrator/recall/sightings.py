@@ -11,14 +11,14 @@ from sqlalchemy import Connection, Row, Select, and_, func, select, true
 from migrator.database.portable import flag, for_update, pair_in
 from migrator.database.types import byte_length
 from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.recall.forecast import of_batches, of_rows
 from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
-from migrator.stores.sql.ledger_side import LedgerSide
 
 
 def sighted_rows(
-    ledger: LedgerSide, sightings: Collection[Sighting], scope: RecallScope, *, dialect: str
+    ledger: LedgerTables, sightings: Collection[Sighting], scope: RecallScope, *, dialect: str
 ) -> Select[Any]:
     """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
     row, batch = ledger.timeout, ledger.batch
@@ -45,7 +45,7 @@ def sighted_rows(
 
 def rows_of(
     connection: Connection,
-    ledger: LedgerSide,
+    ledger: LedgerTables,
     sightings: Collection[Sighting],
     scope: RecallScope,
 ) -> Mapping[tuple[int, int], Row[Any]]:

@@ -16,15 +16,15 @@ from sqlalchemy import Connection, Engine, Row, select
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import StoreError
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease
 from migrator.recall.forecast import LedgerForecasts
 from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.recall.sightings import judge, key_of, rows_of
 from migrator.stores.sql.claims import LegacyTables, SqlClaims
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.moving import id_text
 from migrator.stores.sql.selection import ids_for
 
@@ -33,7 +33,7 @@ class SqlRecalls(LedgerForecasts):
     """Implements ``ports.Recalls`` over one database."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerSide, store: LegacyTables, claims: SqlClaims
+        self, engine: Engine, ledger: LedgerTables, store: LegacyTables, claims: SqlClaims
     ) -> None:
         """Restore rows of *ledger* into the tables of *store*, as *claims* puts rows back."""
         super().__init__(engine, ledger)

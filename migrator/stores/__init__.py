@@ -2,6 +2,5 @@
 
 ``sql_persistence`` is NServiceBus.Persistence.Sql; ``claims`` moves rows between a legacy table
 and the ledger, ``dialects`` holds what differs per kind of database, ``legacy_table`` the table as
-values. The ledger's tables are handed in (``ledger_side``); this package never imports the
-ledger.
+values. Claiming into the ledger is a store's job, in one transaction; it uses the ledger's tables.
 """

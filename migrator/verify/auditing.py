@@ -26,9 +26,9 @@ from sqlalchemy import (
 
 from migrator.database.portable import among, flag, pair_in
 from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.sql.dialects import Dialect
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import id_text
 
@@ -49,7 +49,7 @@ def is_intact(found: Row[Any]) -> bool | None:
 class AuditQueries:
     """Builds the queries for one dialect."""
 
-    def __init__(self, ledger: LedgerSide, dialect: Dialect) -> None:
+    def __init__(self, ledger: LedgerTables, dialect: Dialect) -> None:
         """Look at *ledger*."""
         self._ledger = ledger
         self._dialect = dialect

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, Engine, or_
 from migrator.database.portable import among
 from migrator.errors import SourceGone
 from migrator.ledger.states import HALF_DONE, RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.measuring import endpoint_at
 from migrator.stores.documents.ports import Candidate, DocumentStore
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.verify.ports import AuditedRow
 from migrator.verify.report import EndpointBalance
 from migrator.verify.store import LedgerVerifications, audited_row
@@ -28,7 +28,7 @@ from migrator.verify.store import LedgerVerifications, audited_row
 class DocumentVerifications(LedgerVerifications):
     """Implements ``ports.Verifications`` over a ledger and a document store."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, documents: DocumentStore) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, documents: DocumentStore) -> None:
         """Compare *ledger* with itself and with *documents*."""
         super().__init__(engine, ledger)
         self._documents = documents

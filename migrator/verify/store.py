@@ -19,10 +19,10 @@ from migrator.database.failures import retrying, translating
 from migrator.database.portable import among
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ledger.states import BatchState
+from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.verify.auditing import AuditQueries, is_intact
 from migrator.verify.ports import AuditedRow, KnownTimeout, LevelSighting
@@ -37,7 +37,7 @@ _CONTENTS: Final = 50
 class LedgerVerifications:
     """What every store has in common; a subclass adds what its store has."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
         """Compare *ledger* with itself."""
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = self._dialect.read_only(engine)
@@ -224,7 +224,7 @@ class LedgerVerifications:
 class SqlVerifications(LedgerVerifications):
     """Implements ``ports.Verifications`` over one database with ledger and legacy tables."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, store: LegacyTables) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, store: LegacyTables) -> None:
         """Compare *ledger* with itself and with the tables of *store*."""
         super().__init__(engine, ledger)
         self._store = store

@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from migrator.database.engine import open_engine, writing
 from migrator.dispatcher.ports import Applied, NewTimeout
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch
 from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId

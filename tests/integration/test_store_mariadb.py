@@ -23,7 +23,7 @@ from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
 from migrator.dispatcher.ports import ClearSaga, NewTimeout
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint

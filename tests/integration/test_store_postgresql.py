@@ -15,7 +15,7 @@ from migrator.dispatcher.ports import ClearSaga, HeldDestination
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.failover.rules import SeenRow
 from migrator.failover.store import FailoverTerms, SqlFailover
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.names import quoted
 from migrator.ledger.states import Mode

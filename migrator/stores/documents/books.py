@@ -28,10 +28,11 @@ from migrator.database.failures import retrying, translating
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.fencing import hold_batch, hold_lease
+from migrator.ledger.claims import hold_batch, hold_lease
 from migrator.ledger.quarantine_filter import in_quarantine
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import TimeoutId
@@ -39,7 +40,6 @@ from migrator.stores.documents.entering import insert_claim
 from migrator.stores.documents.kept import KeptRow, kept_row, kept_rows, slices
 from migrator.stores.documents.ports import Document
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.ledger_side import LedgerSide
 
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""
@@ -48,7 +48,7 @@ _RETURNED_AT_A_TIME: Final = 100
 class DocumentBooks:
     """The ledger's side of two-step claims."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
         """Write into *ledger*, in the database of *engine*."""
         self._engine = engine
         self._ledger = ledger

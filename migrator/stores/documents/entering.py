@@ -8,20 +8,20 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from migrator.database.types import database_now
-from migrator.ledger.opening import open_batch
+from migrator.ledger.claims import open_batch
 from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.documents.ports import Document
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.selection import is_storable
 
 
 def insert_claim(
     connection: Connection,
-    ledger: LedgerSide,
+    ledger: LedgerTables,
     request: ClaimRequest,
     documents: Sequence[Document],
 ) -> Batch:
@@ -30,8 +30,11 @@ def insert_claim(
     batch = open_batch(
         connection,
         ledger,
-        request,
-        BatchState.CLAIMING,
+        run=request.run,
+        endpoint=request.endpoint,
+        lease=request.lease,
+        mode=request.mode,
+        state=BatchState.CLAIMING,
         size=len(documents),
         body_bytes=body_bytes,
         first_due=min(document.due_at for document in documents),

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import Row, Select, select
 
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Document
-from migrator.stores.sql.ledger_side import LedgerSide
 
 _IDS_AT_A_TIME: Final = 500
 
@@ -28,7 +28,7 @@ class KeptRow:
     """As of its batch: by which id its evidence is found."""
 
 
-def kept_rows(ledger: LedgerSide) -> Select[Any]:
+def kept_rows(ledger: LedgerTables) -> Select[Any]:
     """Return a query for every row; ``kept_row`` makes values of what it finds."""
     row, batch = ledger.timeout.c, ledger.batch.c
     marked_by = select(batch.ledger_id).where(batch.id == row.batch_id).scalar_subquery()

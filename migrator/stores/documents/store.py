@@ -11,13 +11,13 @@ from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.errors import LedgerError, StoreError, UnknownEndpoint
 from migrator.ledger.states import Mode
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, TimeoutId
 from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.entering import insert_claim
 from migrator.stores.documents.ports import Candidate, Document, DocumentStore, Unclaimable
 from migrator.stores.ports import ClaimRequest, DueTime, StoreRemark, SurveyedRow
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LATEST
 from migrator.stores.sql.trial import insert_run
 
@@ -28,7 +28,7 @@ class DocumentStoreView:
     def __init__(
         self,
         engine: Engine,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         books: DocumentBooks,
         documents: DocumentStore,
         *,

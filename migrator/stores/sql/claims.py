@@ -31,17 +31,16 @@ from migrator.database.failures import translating
 from migrator.database.portable import among, first_for_update, flag
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
-from migrator.ledger.fencing import hold_batch, hold_lease, under_lease
-from migrator.ledger.opening import open_batch
+from migrator.ledger.claims import hold_batch, hold_lease, open_batch, under_lease
 from migrator.ledger.quarantine_filter import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
 from migrator.stores.going_back import returned
 from migrator.stores.ports import Claim, ClaimRequest, Cursor
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved
 from migrator.stores.sql.selection import ids_for, wanted
@@ -74,7 +73,7 @@ class LegacyTables(Protocol):
 class SqlClaims:
     """Implements ``ports.DispatchClaims`` over one database."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, legacy: LegacyTables) -> None:
         """Move rows between the *legacy* tables and *ledger*, both in the database of *engine*."""
         self._engine = engine
         self._ledger = ledger
@@ -126,7 +125,14 @@ class SqlClaims:
         On None an empty batch was written: the caller rolls back.
         """
         batch = open_batch(
-            connection, self._ledger, request, BatchState.CLAIMED, claimed_at=database_now()
+            connection,
+            self._ledger,
+            run=request.run,
+            endpoint=request.endpoint,
+            lease=request.lease,
+            mode=request.mode,
+            state=BatchState.CLAIMED,
+            claimed_at=database_now(),
         )
         moved = self._dialect.move(connection, legacy, self._ledger, request, batch.id)
         if moved is None:

@@ -20,9 +20,9 @@ from sqlalchemy import Connection, Delete, Row, Select, delete, literal_column, 
 
 from migrator.database.types import byte_length
 from migrator.errors import StoreError
+from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, id_text, in_ledger
 from migrator.stores.sql.selection import wanted
@@ -48,7 +48,7 @@ Copier = Callable[[Sequence[Copied]], int]
 """Copies rows of the legacy table into the ledger; returns how many there were."""
 
 
-def picking(legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest) -> Select[Any]:
+def picking(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> Select[Any]:
     """Return what finds the rows that are wanted, soonest first, with their sizes.
 
     Neither limit nor lock: how they are asked for is the dialect's.

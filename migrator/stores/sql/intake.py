@@ -18,12 +18,12 @@ from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.dispatcher.ports import Applied, ClearSaga, NewTimeout
 from migrator.errors import RowRefused, StoreError
-from migrator.ledger.fencing import hold_lease
+from migrator.ledger.claims import hold_lease
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import in_ledger
 from migrator.stores.sql.selection import guid_text, is_storable
@@ -37,7 +37,7 @@ DESTINATION_CHARS: Final = 200
 class SqlIntake:
     """Implements ``ports.Intake`` over one database."""
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, legacy: LegacyTables) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, legacy: LegacyTables) -> None:
         """Write into the *legacy* tables beside *ledger*, both in the database of *engine*.
 
         Raises:

@@ -31,8 +31,8 @@ from sqlalchemy import (
 
 from migrator.database.guids import GuidBytes, guid_as_text
 from migrator.database.types import byte_length, uuid_as_text
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.selection import wanted
 
@@ -48,7 +48,7 @@ class Moved:
     last_id: str
 
 
-def in_ledger(legacy: LegacyTable, ledger: LedgerSide) -> ColumnElement[int | None]:
+def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> ColumnElement[int | None]:
     """Return 1 for rows the ledger has in an open state, else NULL.
 
     A correlated scalar subquery on purpose: a planner must not turn it into a join with the
@@ -80,7 +80,7 @@ def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     return guid_as_text(column) if is_bytes else uuid_as_text(column)
 
 
-def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerSide) -> CTE:
+def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerTables) -> CTE:
     """Return locked candidates with their position and the sum of bytes up to each."""
     row = legacy.table.c
     picked = (

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.errors import StoreError, UnknownEndpoint
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
@@ -38,7 +39,6 @@ from migrator.stores.sql.indexes import (
     has_index,
     missing_indexes,
 )
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import (
     SHARED_COLUMNS,
     LegacyTable,
@@ -104,7 +104,7 @@ class NHibernateStore:
     kind: Final = "nhibernate"
     shares_table: Final = True
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, options: NHibernateOptions) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, options: NHibernateOptions) -> None:
         """Look at the table in the database of *engine*, where *options* say."""
         self._engine = engine
         self._ledger = ledger

@@ -18,12 +18,12 @@ from sqlalchemy.exc import NoSuchTableError
 from migrator.database.engine import reading
 from migrator.database.failures import retrying, translating
 from migrator.errors import StoreError, UnknownEndpoint
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import ID_INDEX, SAGA_INDEX, TIME_INDEX, missing_indexes
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import (
     COLUMNS,
     LegacyTable,
@@ -71,7 +71,7 @@ class SqlStore:
     kind: Final = "sql"
     shares_table: Final = False
 
-    def __init__(self, engine: Engine, ledger: LedgerSide, options: SqlOptions) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, options: SqlOptions) -> None:
         """Look at the tables in the database of *engine*, where *options* say."""
         self._engine = engine
         self._ledger = ledger

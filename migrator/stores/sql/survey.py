@@ -24,9 +24,9 @@ from migrator.database.failures import retrying, translating
 from migrator.database.portable import flag
 from migrator.database.types import UtcDateTime, byte_length
 from migrator.errors import StoreError
+from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.conversion import expires_at
 from migrator.stores.ports import DueTime, SurveyedRow
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
 from migrator.stores.sql.local_time import due_from, due_of
 from migrator.stores.sql.moving import id_text, in_ledger
@@ -36,7 +36,7 @@ _SAMPLED: Final = 40
 
 
 def survey(
-    engine: Engine, legacy: LegacyTable, ledger: LedgerSide
+    engine: Engine, legacy: LegacyTable, ledger: LedgerTables
 ) -> Iterator[Sequence[SurveyedRow]]:
     """Yield all rows in chunks in the order of the primary key; see ``ports.Store.survey``.
 
@@ -82,13 +82,13 @@ def due_times(engine: Engine, legacy: LegacyTable, now: datetime) -> Sequence[Du
     return found
 
 
-def _has_ledger(engine: Engine, ledger: LedgerSide) -> bool:
+def _has_ledger(engine: Engine, ledger: LedgerTables) -> bool:
     with translating(StoreError, doing="looking for the ledger"), reading(engine) as connection:
         table = ledger.timeout
         return inspect(connection).has_table(table.name, schema=table.schema)
 
 
-def _chunk(legacy: LegacyTable, ledger: LedgerSide | None, last_id: str | None) -> Select[Any]:
+def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> Select[Any]:
     row = legacy.table.c
     known: ColumnElement[Any] = null() if ledger is None else in_ledger(legacy, ledger)
     # a driver cannot read infinity or the year 10 000

@@ -12,21 +12,21 @@ from migrator.database.failures import translating
 from migrator.database.portable import too_long
 from migrator.database.types import database_now
 from migrator.errors import StoreError
-from migrator.ledger.opening import inserted_id
+from migrator.ledger.claims import inserted_id
 from migrator.ledger.states import Mode
+from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.claims import LegacyTables, SqlClaims
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LATEST, LegacyTable
 
 _BYTES: Final = 1024 * 1024
 
 
 def trial_claim(
-    engine: Engine, tables: LegacyTables, ledger: LedgerSide, endpoint: StoreEndpoint
+    engine: Engine, tables: LegacyTables, ledger: LedgerTables, endpoint: StoreEndpoint
 ) -> None:
     """Claim one row, put it back, and roll all of it back; see ``ports.Store.trial_claim``."""
     legacy = tables.legacy_table(endpoint.source)
@@ -56,7 +56,7 @@ def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
         )
 
 
-def insert_run(connection: Connection, ledger: LedgerSide, endpoint: StoreEndpoint) -> RunId:
+def insert_run(connection: Connection, ledger: LedgerTables, endpoint: StoreEndpoint) -> RunId:
     """Write the run a trial pretends to belong to; the caller rolls it back.
 
     Raises:

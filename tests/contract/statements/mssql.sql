@@ -399,7 +399,7 @@ UPDATE migrator.lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHE
 -- ledger/leases.py SqlLeases.surrender
 UPDATE migrator.lease SET owner=:owner, token=(migrator.lease.token + :token_1), until=SYSUTCDATETIME(), doing=:doing WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_2;
 
--- ledger/leases.py hold_lease
+-- ledger/claims.py hold_lease
 SELECT migrator.lease.token
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
@@ -865,12 +865,12 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_inde
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched')) AND (migrator.timeout.going_back IS NULL OR migrator.timeout.going_back = :going_back_1) AND (migrator.batch.state NOT IN (:state_3)) ORDER BY migrator.timeout.id;
 
--- ledger/fencing.py hold_batch
+-- ledger/claims.py hold_batch
 SELECT migrator.batch.size, migrator.batch.body_bytes
 FROM migrator.batch WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- ledger/fencing.py hold_lease
+-- ledger/claims.py hold_lease
 SELECT migrator.lease.token
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
@@ -981,7 +981,7 @@ DELETE FROM timeouts WHERE timeouts.[SagaId] IN (:SagaId_1);
 SELECT migrator.batch.source, max(migrator.batch.endpoint) AS max_1
 FROM migrator.batch GROUP BY migrator.batch.source;
 
--- ledger/opening.py open_batch
+-- ledger/claims.py open_batch
 INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, owner, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :owner, :lease_token, SYSUTCDATETIME());
 
 -- stores/sql/owners.py _scanned

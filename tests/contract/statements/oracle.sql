@@ -404,7 +404,7 @@ UPDATE migrator_lease SET until=:until, doing=:doing, renewed_at=:renewed_at WHE
 -- ledger/leases.py SqlLeases.surrender
 UPDATE migrator_lease SET owner=:owner, token=(migrator_lease.token + :token_1), until=SYS_EXTRACT_UTC(SYSTIMESTAMP), doing=:doing WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_2;
 
--- ledger/leases.py hold_lease
+-- ledger/claims.py hold_lease
 SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
@@ -825,17 +825,17 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_inde
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
 
--- ledger/fencing.py hold_batch
+-- ledger/claims.py hold_batch
 SELECT migrator_batch."size", migrator_batch.body_bytes
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1 FOR UPDATE OF migrator_batch.id WAIT 5;
 
--- ledger/fencing.py hold_lease
+-- ledger/claims.py hold_lease
 SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- ledger/fencing.py under_lease
+-- ledger/claims.py under_lease
 SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
@@ -936,10 +936,10 @@ DELETE FROM timeouts WHERE timeouts."SagaId" IN (:SagaId_1);
 SELECT migrator_batch.source, max(migrator_batch.endpoint) AS max_1
 FROM migrator_batch GROUP BY migrator_batch.source;
 
--- ledger/opening.py open_batch
+-- ledger/claims.py open_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, first_due, last_due, owner, lease_token, claiming_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :first_due, :last_due, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- ledger/opening.py open_batch
+-- ledger/claims.py open_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, owner, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
 -- stores/sql/owners.py _scanned

@@ -16,8 +16,8 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.types import HashedBody
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest, StoreRemark
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved
 
@@ -47,7 +47,7 @@ class Dialect(ABC):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:

@@ -37,12 +37,12 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import mssql as server
 from migrator.database.engine import LOCK_TIMEOUT
 from migrator.database.types import BYTES, uuid_as_text
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest, StoreRemark
 from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking, place_of
 from migrator.stores.sql.dialects.absent import insert_absent
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.dialects.walked import beginning_with, due_order
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, ledger_values
 
@@ -89,7 +89,7 @@ class MssqlDialect(Dialect):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:
@@ -106,7 +106,7 @@ class MssqlDialect(Dialect):
     def picking(
         self,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         index: str | None = None,
     ) -> Select[Any]:
@@ -122,7 +122,7 @@ class MssqlDialect(Dialect):
     def copying(
         self,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
         rows: Sequence[Copied],

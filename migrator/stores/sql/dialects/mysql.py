@@ -37,6 +37,7 @@ from migrator.database.engine import PATIENCE
 from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime, byte_length, rounded_up
 from migrator.errors import RowRefused, StoreError, StoreUnavailable
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.copying import fitting
 from migrator.stores.sql.dialects.base import Dialect
@@ -44,7 +45,6 @@ from migrator.stores.sql.dialects.mysql_indexes import index_on, names_index, wa
 from migrator.stores.sql.dialects.mysql_large import FITS_ANYWHERE_BYTES, hashed_here, room_of
 from migrator.stores.sql.dialects.mysql_naming import GUIDS, Naming, naming
 from migrator.stores.sql.dialects.walked import due_order
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, in_ledger, ledger_values
 from migrator.stores.sql.selection import wanted
@@ -78,7 +78,7 @@ class MysqlDialect(Dialect):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:
@@ -113,7 +113,7 @@ class MysqlDialect(Dialect):
         )
 
     def picking(
-        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, index: str | None
+        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, index: str | None
     ) -> Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes."""
         row = legacy.table.c

@@ -38,11 +38,11 @@ from migrator.database import oracle as server
 from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.errors import StoreUnavailable
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking
 from migrator.stores.sql.dialects.absent import insert_absent
 from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, ledger_values
 
@@ -69,7 +69,7 @@ class OracleDialect(Dialect):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:
@@ -84,7 +84,7 @@ class OracleDialect(Dialect):
         return move_rows(connection, legacy, picked, request.max_bytes, copy)
 
     def picking(
-        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest
+        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest
     ) -> Select[Any]:
         """Return what locks each row that is wanted when it is fetched, soonest first."""
         most = min(request.max_rows, MOST_ROWS)
@@ -93,7 +93,7 @@ class OracleDialect(Dialect):
         return query.prefix_with(f"/*+ FIRST_ROWS({most}) */", dialect=self.name)
 
     def copying(
-        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, batch_id: int
+        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, batch_id: int
     ) -> Insert:
         """Return what copies one row into the ledger; executed for many at once."""
         row = legacy.table.c

@@ -38,9 +38,9 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
 from migrator.stores.sql.moving import Moved, body_bytes, fits, ledger_values, moved, sized, sums
@@ -98,7 +98,7 @@ class PostgresqlDialect(Dialect):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:
@@ -111,7 +111,7 @@ class PostgresqlDialect(Dialect):
         return _BY_TIME if request.only is None else _BY_ID
 
     def statement(
-        self, legacy: LegacyTable, ledger: LedgerSide, request: ClaimRequest, batch_id: int
+        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, batch_id: int
     ) -> Select[Any]:
         """Return the whole move as one statement whose result is one row of sums."""
         table, chosen = legacy.table, sized(legacy, request, ledger)

@@ -23,9 +23,9 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.database.guids import GuidBytes
+from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.ledger_side import LedgerSide
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, body_bytes, fits, ledger_values, moved, sized, sums
 
@@ -42,7 +42,7 @@ class SqliteDialect(Dialect):
         self,
         connection: Connection,
         legacy: LegacyTable,
-        ledger: LedgerSide,
+        ledger: LedgerTables,
         request: ClaimRequest,
         batch_id: int,
     ) -> Moved | None:

@@ -1,4 +1,4 @@
-"""Proving, inside a transaction, that a lane and a batch are still ours.
+"""Claims into the ledger: proving that lane and batch are still ours, and opening a batch.
 
 Rules of this file: the lane first, then the batch, as whoever takes a lane over locks them. A
 claim does it the other way round, but on PostgreSQL: who takes a lane whose lease ran out under
@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, CursorResult, insert, select
 
 from migrator.database.portable import for_update
-from migrator.errors import LeaseLost
-from migrator.ledger.work import Batch, Lease
-from migrator.stores.sql.ledger_side import LedgerSide
+from migrator.errors import LeaseLost, StoreError
+from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.nservicebus.timeouts import BatchId, RunId
 
 _RENEWS_FREELY: Final = "postgresql"
 
 
-def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None:
+def hold_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> None:
     """Keep the lane from changing hands until the end of the transaction.
 
     On PostgreSQL, ``FOR KEY SHARE`` waits for no renewal and makes none wait; taking the lane
@@ -40,7 +42,7 @@ def hold_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> None
 
 
 @contextmanager
-def under_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> Iterator[None]:
+def under_lease(connection: Connection, ledger: LedgerTables, lease: Lease) -> Iterator[None]:
     """Do work of unknown length that may be committed only while the lane is the lease's.
 
     PostgreSQL holds the lane from the beginning, and renewals do not wait. Elsewhere they would,
@@ -63,7 +65,7 @@ def under_lease(connection: Connection, ledger: LedgerSide, lease: Lease) -> Ite
 
 
 def hold_batch(
-    connection: Connection, ledger: LedgerSide, batch: Batch, lease: Lease
+    connection: Connection, ledger: LedgerTables, batch: Batch, lease: Lease
 ) -> tuple[int, int]:
     """Keep the batch as it is until the end of the transaction; return its size and body bytes.
 
@@ -81,3 +83,56 @@ def hold_batch(
     if found is None:
         raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
     return found.size, found.body_bytes
+
+
+def open_batch(
+    connection: Connection,
+    ledger: LedgerTables,
+    *,
+    run: RunId,
+    endpoint: StoreEndpoint,
+    lease: Lease,
+    mode: Mode,
+    state: BatchState,
+    size: int = 0,
+    body_bytes: int = 0,
+    **values: Any,
+) -> Batch:
+    """Write the row of a new batch, in the caller's transaction; its timeouts are not in it yet.
+
+    *size* and *body_bytes* as far as they are known; *values* are further columns.
+    """
+    statement = insert(ledger.batch).values(
+        run_id=run,
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        lane=lease.lane,
+        mode=mode,
+        state=state,
+        attempt=0,
+        size=size,
+        body_bytes=body_bytes,
+        owner=lease.owner,
+        lease_token=lease.token,
+        **values,
+    )
+    return Batch(
+        id=BatchId(inserted_id(connection.execute(statement))),
+        run=run,
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        lane=lease.lane,
+        mode=mode,
+        state=state,
+        attempt=0,
+        size=size,
+        body_bytes=body_bytes,
+    )
+
+
+def inserted_id(result: CursorResult[Any]) -> int:
+    """Return the id the database gave the row that was just inserted."""
+    key = result.inserted_primary_key
+    if key is None:
+        raise StoreError("the database returned no id for a new row; rolled back")
+    return int(key[0])
