@@ -8,7 +8,7 @@ from typing import Protocol
 
 from migrator.delays.routing import Address
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import NativeMessage, QueueName
 
 
@@ -54,7 +54,7 @@ class Link(Protocol):
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
         """Publish mandatory into the native delays; return once each message was answered.
 
         *messages* is read lazily, as the window of unconfirmed messages allows, so that delays
@@ -104,7 +104,7 @@ class Staging(Protocol):
     ``commit`` or ``settle_receipt``.
     """
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
         """Put all messages and then the receipt into the staging queue, all confirmed.
 
         Raises:
@@ -113,7 +113,7 @@ class Staging(Protocol):
         """
         ...
 
-    def held(self) -> Mapping[Pass, Held]:
+    def held(self) -> Mapping[Attempt, Held]:
         """Return what is held now, by pass.
 
         Raises:
@@ -122,7 +122,7 @@ class Staging(Protocol):
         """
         ...
 
-    def receipts(self) -> Mapping[Pass, float]:
+    def receipts(self) -> Mapping[Attempt, float]:
         """Return the passes whose receipt arrived behind the router: they are committed.
 
         With each come the seconds since its receipt was first read from the connection.
@@ -139,18 +139,18 @@ class Staging(Protocol):
         """
         ...
 
-    def discard(self, batch_pass: Pass) -> None:
+    def discard(self, attempt: Attempt) -> None:
         """Acknowledge away, one by one, everything held of an abandoned pass."""
         ...
 
-    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
+    def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         """Dead-letter the whole pass with one nack: all of it or none.
 
         Sends exactly one ``basic.nack(multiple=true, requeue=false)`` and does not wait.
 
         Raises:
             HandOverDoubtful: What it would cover is not exactly *rows* and the receipt of
-                *batch_pass*. Nothing was sent.
+                *attempt*. Nothing was sent.
             TargetUnavailable: The connection was already gone. Nothing was sent.
         """
         ...
@@ -166,7 +166,7 @@ class Staging(Protocol):
         """
         ...
 
-    def settle_receipt(self, batch_pass: Pass) -> None:
+    def settle_receipt(self, attempt: Attempt) -> None:
         """Acknowledge a receipt, once the ledger knows what it says; unknown ones are ignored."""
         ...
 

@@ -17,7 +17,7 @@ from migrator.dispatcher.ports import Answers, Delivery, Letter
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.envelopes import Envelope, IncomingMessage
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.frames import encode_envelope, encode_properties
@@ -25,7 +25,7 @@ from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 
-_NO_PASS: Final = Pass(batch=BatchId(0), attempt=0)
+_NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 
 
 def open_satellite_link(
@@ -131,7 +131,7 @@ class RabbitSatelliteLink:
         settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
         alike: dict[Hashable, set[int]] = {}
         try:
-            self._publisher.publish(_NO_PASS, _parcels(letters, alike), settled)
+            self._publisher.publish(_NO_ATTEMPT, _parcels(letters, alike), settled)
         finally:
             _doubt_alike(answers, alike)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from migrator.nservicebus.marks import Pass, RowMark
+from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import BatchId
 
 
@@ -13,7 +13,7 @@ from migrator.nservicebus.timeouts import BatchId
 class SeenRow:
     """A message of ours that was met on the broker."""
 
-    row: RowMark
+    row: RowTag
     attempt: int
 
 
@@ -33,7 +33,7 @@ class Settlement:
     """What has them now; a person decides."""
     nowhere: int = 0
     """Messages in the levels whose rows are neither in the store nor in the ledger: they come."""
-    committed: frozenset[Pass] = frozenset()
+    committed: frozenset[Attempt] = frozenset()
     """Passes of which the ledger says that they were committed, or may have been."""
 
     @property

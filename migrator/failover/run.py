@@ -23,9 +23,9 @@ from migrator.delays.scan import MAX_PREFETCH, RabbitLevels
 from migrator.errors import PreflightRefused
 from migrator.failover.rules import Settlement
 from migrator.failover.store import FailoverTerms
-from migrator.failover.work import own_mark, seen_in_levels, timeout_of, whole
+from migrator.failover.work import own_tag, seen_in_levels, timeout_of, whole
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.marks import Mark, Pass
+from migrator.nservicebus.tags import Attempt, MessageTag
 from migrator.nservicebus.timeouts import Lane, TimeoutId
 from migrator.preflight.ports import NotChecked
 from migrator.rabbitmq.names import receipts_queue, staging_name
@@ -42,7 +42,7 @@ class _Leftovers:
     """What our own queues hold."""
 
     queues: Sequence[str]
-    passes: frozenset[Pass]
+    passes: frozenset[Attempt]
     timeouts: frozenset[TimeoutId]
 
 
@@ -134,16 +134,16 @@ def _leftovers(
     names = [staging_name(app.plan.delays, app.ledger_id, lane) for lane in lanes]
     names += [receipts_queue(app.ledger_id, lane) for lane in lanes]
     there = [name for name, probe in app.broker_facts.queues(names).items() if probe is not None]
-    passes, timeouts = set[Pass](), set[TimeoutId]()
+    passes, timeouts = set[Attempt](), set[TimeoutId]()
     for name in there:
         for message in whole(levels.queue(name, _limits(terms)), name):
-            mark = own_mark(message, app.ledger_id)
-            if mark is None:
+            tag = own_tag(message, app.ledger_id)
+            if tag is None:
                 raise PreflightRefused(
                     f"{name} holds a message of somebody else; nothing was changed"
                 )
-            passes.add(mark.batch_pass)
-            if mark.row_index is not None and (timeout := timeout_of(message)) is not None:
+            passes.add(tag.attempt)
+            if tag.row_index is not None and (timeout := timeout_of(message)) is not None:
                 timeouts.add(timeout)
     return _Leftovers(queues=there, passes=frozenset(passes), timeouts=frozenset(timeouts))
 
@@ -154,17 +154,17 @@ def _take_away(
     """Take away what would be passed again anyhow, and receipts of what is unknown."""
 
     def may_go(message: LevelMessage) -> bool:
-        mark = own_mark(message, app.ledger_id)
-        return mark is not None and _is_leftover(mark, found)
+        tag = own_tag(message, app.ledger_id)
+        return tag is not None and _is_leftover(tag, found)
 
     for name in left.queues:
         for _ in whole(levels.queue(name, _limits(terms)), name, may_go=may_go):
             pass
 
 
-def _is_leftover(mark: Mark, found: Settlement) -> bool:
+def _is_leftover(tag: MessageTag, found: Settlement) -> bool:
     """Return whether nothing is to be learnt from a message: a receipt may prove a commit."""
-    return mark.row_index is not None or mark.batch_pass not in found.committed
+    return tag.row_index is not None or tag.attempt not in found.committed
 
 
 def _limits(terms: RecallTerms) -> ScanLimits:

@@ -37,7 +37,7 @@ from migrator.ledger.claims import hold_lease, inserted_id
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
@@ -75,7 +75,7 @@ class FailoverTerms:
     """Rows of the store that were due before were not handed over in the window; None: any may."""
     left_until: datetime
     """What is due later than this was still in the levels when they were looked at."""
-    receipts: Collection[Pass] = ()
+    receipts: Collection[Attempt] = ()
     """Passes whose receipts or leftovers are in our own queues."""
 
 
@@ -314,7 +314,7 @@ class _Work:
     ) -> None:
         table, row = self._ledger.batch, self._ledger.timeout
         # what is passed again must be higher than what our queues may still hold of it
-        highest = max((p.attempt for p in self._terms.receipts if p.batch == batch.id), default=0)
+        highest = max((p.number for p in self._terms.receipts if p.batch == batch.id), default=0)
         if state is BatchState.CLAIMED:
             attempt = max(attempt, highest) + 1
         now = self._connection.scalar(select(database_now()))
@@ -382,15 +382,15 @@ class _Work:
         attempt.rollback()
         self._runs.pop(endpoint.source, None)
 
-    def _committed(self) -> frozenset[Pass]:
+    def _committed(self) -> frozenset[Attempt]:
         table = self._ledger.batch.c
-        found = set[Pass]()
+        found = set[Attempt]()
         for some in _chunks(sorted({each.batch for each in self._terms.receipts})):
             query = select(table.id, table.attempt).where(
                 table.id.in_(some), table.state.in_(_COMMITTED)
             )
             rows = self._connection.execute(query)
-            found |= {Pass(batch=BatchId(row.id), attempt=row.attempt) for row in rows}
+            found |= {Attempt(batch=BatchId(row.id), number=row.attempt) for row in rows}
         return frozenset(found)
 
     def _request(self, endpoint: StoreEndpoint, *, max_rows: int, **more: Any) -> ClaimRequest:

@@ -14,7 +14,7 @@ from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd
 from migrator.errors import PreflightRefused
 from migrator.failover.rules import SeenRow
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.marks import ForeignMark, Mark, parse_mark, row_mark
+from migrator.nservicebus.tags import MessageTag, UnknownTag, parse_tag, row_tag
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.recall.work import RecallProgress, RecallTerms, demand_shallow
 
@@ -70,13 +70,13 @@ def whole(
         )
 
 
-def own_mark(message: LevelMessage, ledger_id: str) -> Mark | None:
-    """Return the mark of a message of our own queues; None: it is somebody else's."""
+def own_tag(message: LevelMessage, ledger_id: str) -> MessageTag | None:
+    """Return the tag of a message of our own queues; None: it is somebody else's."""
     try:
-        mark = parse_mark(message.app_id)
-    except ForeignMark:
+        tag = parse_tag(message.app_id)
+    except UnknownTag:
         return None
-    return mark if mark.ledger_id == ledger_id else None
+    return tag if tag.ledger_id == ledger_id else None
 
 
 def timeout_of(message: LevelMessage) -> TimeoutId | None:
@@ -87,8 +87,8 @@ def timeout_of(message: LevelMessage) -> TimeoutId | None:
 
 def _row(message: LevelMessage, ledger_id: str) -> SeenRow | None:
     headers: Mapping[str, object] = message.headers
-    row = row_mark(message.app_id, headers.get(RELATED_TO_TIMEOUT_ID), ledger_id=ledger_id)
-    mark = own_mark(message, ledger_id)
-    if row is None or mark is None:
+    row = row_tag(message.app_id, headers.get(RELATED_TO_TIMEOUT_ID), ledger_id=ledger_id)
+    tag = own_tag(message, ledger_id)
+    if row is None or tag is None:
         return None
-    return SeenRow(row=row, attempt=mark.batch_pass.attempt)
+    return SeenRow(row=row, attempt=tag.attempt.number)

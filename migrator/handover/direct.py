@@ -20,7 +20,7 @@ from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 
 _log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ class DirectHandOver:
         self._clock = clock
         self._version = version
         self._fault = fault
-        self._answered: dict[Pass, tuple[Settled, _Refusals]] = {}
+        self._answered: dict[Attempt, tuple[Settled, _Refusals]] = {}
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* that the broker has answered to this process, if any."""
-        settled, _ = self._answered.get(batch.current_pass, (Settled(), None))
+        settled, _ = self._answered.get(batch.current_attempt, (Settled(), None))
         return settled.confirmed | settled.returned
 
     def hand_over(
@@ -71,12 +71,12 @@ class DirectHandOver:
             Interrupted: As LeaseLost; raised while the link waits.
         """
         batch = self._begin(prepared.batch, lease)
-        settled, refusals = self._answered[batch.current_pass]
+        settled, refusals = self._answered[batch.current_attempt]
         tell(f"publishing batch {batch.id}")
         while rest := [m for m in prepared.messages if not _is_answered(m.row_index, settled)]:
             messages = outgoing(rest, version=self._version, clock=self._clock, least_delay_s=0)
             halfway = at_half(messages, len(rest), lambda: self._fault("direct.publishing"))
-            link.publish(batch.current_pass, halfway, settled)
+            link.publish(batch.current_attempt, halfway, settled)
             if left := len(prepared.messages) - len(settled.confirmed) - len(settled.returned):
                 link.idle(refusals.note(batch, left, tell))
         self._fault("direct.confirmed")
@@ -84,11 +84,11 @@ class DirectHandOver:
 
     def _begin(self, batch: Batch, lease: Lease) -> Batch:
         """Start a pass, unless this process is still in the middle of one."""
-        if batch.state is BatchState.PUBLISHING and batch.current_pass in self._answered:
+        if batch.state is BatchState.PUBLISHING and batch.current_attempt in self._answered:
             return batch
         batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
         self._answered = {
-            batch.current_pass: (Settled(), _Refusals())
+            batch.current_attempt: (Settled(), _Refusals())
         }  # another owner may have ended others
         self._fault("direct.begun")
         return batch
@@ -112,7 +112,7 @@ class DirectHandOver:
             self._holding.forget([each.destination for each in unroutable])
         self._holding.reached(batch, _arrived(prepared, settled))
         batch = self._batches.advance(batch, Event.ALL_SETTLED, lease)
-        self._answered.pop(batch.current_pass, None)
+        self._answered.pop(batch.current_attempt, None)
         self._fault("direct.handed_over")
         return batch, frozenset(each.row_index for each in unroutable)
 

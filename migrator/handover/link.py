@@ -19,7 +19,7 @@ from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
-from migrator.nservicebus.marks import Pass, build_mark
+from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
@@ -155,9 +155,9 @@ class RabbitLink:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._wire.blocked_reason
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
         """Publish into the native delays; see ``ports.Link``."""
-        self._publisher.publish(batch_pass, self._parcels(batch_pass, messages), settled)
+        self._publisher.publish(attempt, self._parcels(attempt, messages), settled)
 
     def staging(self) -> Staging:
         """Return the lane's staging queue, declared, bound and consumed from now on."""
@@ -197,11 +197,11 @@ class RabbitLink:
             self._wire.abandon()
         self._wire.pump.close()
 
-    def _parcels(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+    def _parcels(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
         ledger_id = self._settings.ledger_id
         for outgoing in messages:
             message, address = outgoing.message, outgoing.address
-            app_id = build_mark(ledger_id, batch_pass, message.row_index)
+            app_id = build_tag(ledger_id, attempt, message.row_index)
             # a delay of 0 is routed through by level 00's exchange; its queue would add a second
             exchange = self._exchanges[address.level] if outgoing.delay_s else address.exchange
             yield Parcel(

@@ -28,7 +28,7 @@ from migrator.handover.prepare import Prepared, at_half, outgoing
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
 
 _log = logging.getLogger(__name__)
@@ -75,11 +75,11 @@ class StagedHandOver:
         self._lease = lease
         self._receipt_deadline_s = receipt_deadline_s
         self._fault = fault
-        self._without_receipt: dict[Pass, float] = {}
+        self._without_receipt: dict[Attempt, float] = {}
         self._bound_s = float("-inf")
-        self._resolving: Pass | None = None
-        self._row_counts: dict[Pass, int] = {}
-        self._began_s: dict[Pass, float] = {}
+        self._resolving: Attempt | None = None
+        self._row_counts: dict[Attempt, int] = {}
+        self._began_s: dict[Attempt, float] = {}
         self._handed_over: list[tuple[Batch, int, float | None]] = []
         self._abandoned: dict[BatchId, int] = {}
 
@@ -108,7 +108,7 @@ class StagedHandOver:
         self._fault("staged.staged")
         rows = prepared.rows
         complete = self._staging.wait(
-            lambda: self._is_whole(batch.current_pass, rows),
+            lambda: self._is_whole(batch.current_attempt, rows),
             COMPLETE_TIMEOUT_S * self._patience(batch),
         )
         self._note_receipts()
@@ -118,11 +118,11 @@ class StagedHandOver:
         self._fault("staged.committing")
         if self._is_too_old(batch, began_s):
             return self._abandon(batch, Event.ALL_REDELIVERED)  # we hold all: no nack was sent
-        self._staging.commit(batch.current_pass, rows)
+        self._staging.commit(batch.current_attempt, rows)
         self._fault("staged.nacked")
-        self._without_receipt[batch.current_pass] = self._clock.monotonic_s()
-        self._row_counts[batch.current_pass] = len(rows)
-        self._began_s[batch.current_pass] = began_s
+        self._without_receipt[batch.current_attempt] = self._clock.monotonic_s()
+        self._row_counts[batch.current_attempt] = len(rows)
+        self._began_s[batch.current_attempt] = began_s
         return True
 
     def settled(self, wait_s: float) -> list[tuple[Batch, int, float | None]]:
@@ -150,23 +150,23 @@ class StagedHandOver:
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch
-        batch_pass = self._resolving = batch.current_pass
-        self._row_counts[batch_pass] = len(rows)
-        self._without_receipt[batch_pass] = self._clock.monotonic_s()
+        attempt = self._resolving = batch.current_attempt
+        self._row_counts[attempt] = len(rows)
+        self._without_receipt[attempt] = self._clock.monotonic_s()
         ends_s = self._clock.monotonic_s() + self._receipt_deadline_s
         while self._clock.monotonic_s() < ends_s and not self._staging.wait(
-            lambda: self._is_committed(batch_pass) or self._is_whole(batch_pass, rows), 1.0
+            lambda: self._is_committed(attempt) or self._is_whole(attempt, rows), 1.0
         ):
             self._guard()
             self._mind_late_receipts()
         self._resolving = None
-        if self._is_committed(batch_pass):
+        if self._is_committed(attempt):
             return self._known(batch.id)
-        del self._without_receipt[batch_pass]
+        del self._without_receipt[attempt]
         batch = self._known(batch.id)
         if batch.state not in _UNRESOLVED:
             return batch  # found to be back while leftovers of its older passes were looked at
-        event = Event.ALL_REDELIVERED if self._is_whole(batch_pass, rows) else Event.GIVE_UP
+        event = Event.ALL_REDELIVERED if self._is_whole(attempt, rows) else Event.GIVE_UP
         batch = self._batches.advance(batch, event, self._lease)
         self._fault("staged.resolved")
         return batch
@@ -177,7 +177,7 @@ class StagedHandOver:
         )
         count = len(prepared.messages)
         halfway = at_half(messages, count, lambda: self._fault("staged.publishing"))
-        self._staging.publish(batch.current_pass, halfway)
+        self._staging.publish(batch.current_attempt, halfway)
         self._fault("staged.confirmed")
 
     def _is_too_old(self, batch: Batch, began_s: float) -> bool:
@@ -198,39 +198,39 @@ class StagedHandOver:
         self._fault("staged.abandoned")
         return False
 
-    def _is_whole(self, batch_pass: Pass, rows: frozenset[int]) -> bool:
+    def _is_whole(self, attempt: Attempt, rows: frozenset[int]) -> bool:
         """Return whether all of a pass is held, after throwing out what is provably waste."""
         held = self._staging.held()
         for other in held:
-            if other != batch_pass:
+            if other != attempt:
                 self._account_for(other)
-        mine = held.get(batch_pass)
+        mine = held.get(attempt)
         if mine is None:
             return False
         if len(mine.rows) < len(rows):
             return False
         if mine.rows != rows:
             raise HandOverDoubtful(
-                f"batch {batch_pass.batch}: the staging queue holds rows of attempt "
-                f"{batch_pass.attempt} that the ledger does not send; nothing was moved"
+                f"batch {attempt.batch}: the staging queue holds rows of attempt "
+                f"{attempt.number} that the ledger does not send; nothing was moved"
             )
         return mine.has_receipt
 
-    def _account_for(self, other: Pass) -> None:
+    def _account_for(self, other: Attempt) -> None:
         batch = self._known(other.batch)
-        if other.attempt > batch.attempt:
+        if other.number > batch.attempt:
             raise HandOverDoubtful(
-                f"the staging queue holds attempt {other.attempt} of batch {other.batch}, the "
+                f"the staging queue holds attempt {other.number} of batch {other.batch}, the "
                 f"ledger knows {batch.attempt}: was the database restored or cloned? "
                 "nothing was moved"
             )
         if batch.state in _UNRESOLVED and self._is_all_back(batch):
             batch = self._batches.advance(batch, Event.ALL_REDELIVERED, self._lease)
-        if other.attempt < batch.attempt:
+        if other.number < batch.attempt:
             self._staging.discard(other)
 
     def _is_all_back(self, batch: Batch) -> bool:
-        held = self._staging.held().get(batch.current_pass)
+        held = self._staging.held().get(batch.current_attempt)
         if held is None:
             return False
         rows = {row.row_index for row in self._batches.rows(batch)}
@@ -254,31 +254,31 @@ class StagedHandOver:
 
     def _note_receipts(self) -> int:
         """Record every receipt that is here; return how many commits are still without one."""
-        for batch_pass, ago_s in tuple(self._staging.receipts().items()):
-            self._note_receipt(batch_pass, arrived_s=self._clock.monotonic_s() - ago_s)
-            self._staging.settle_receipt(batch_pass)
+        for attempt, ago_s in tuple(self._staging.receipts().items()):
+            self._note_receipt(attempt, arrived_s=self._clock.monotonic_s() - ago_s)
+            self._staging.settle_receipt(attempt)
         return len(self._without_receipt)
 
-    def _note_receipt(self, batch_pass: Pass, *, arrived_s: float) -> None:
-        batch = self._known(batch_pass.batch)
-        if batch.attempt != batch_pass.attempt or batch.state not in _MAY_HAVE_RECEIPT:
+    def _note_receipt(self, attempt: Attempt, *, arrived_s: float) -> None:
+        batch = self._known(attempt.batch)
+        if batch.attempt != attempt.number or batch.state not in _MAY_HAVE_RECEIPT:
             raise HandOverDoubtful(
-                f"attempt {batch_pass.attempt} of batch {batch.id} was committed, but the ledger "
+                f"attempt {attempt.number} of batch {batch.id} was committed, but the ledger "
                 f"has it {batch.state} in attempt {batch.attempt}; look before anything is sent"
             )
         if batch.state in _UNRESOLVED:
             self._fault("staged.receipt")
             batch = self._batches.advance(batch, Event.RECEIPT, self._lease)
-            began_s = self._began_s.pop(batch_pass, None)
+            began_s = self._began_s.pop(attempt, None)
             seconds = None if began_s is None else arrived_s - began_s
-            self._handed_over.append((batch, self._row_counts.pop(batch_pass, 0), seconds))
+            self._handed_over.append((batch, self._row_counts.pop(attempt, 0), seconds))
             self._fault("staged.handed_over")
-        self._without_receipt.pop(batch_pass, None)
+        self._without_receipt.pop(attempt, None)
 
-    def _is_committed(self, batch_pass: Pass) -> bool:
+    def _is_committed(self, attempt: Attempt) -> bool:
         """Return whether the pass needs no receipt any more, after looking for new ones."""
         self._note_receipts()
-        return batch_pass not in self._without_receipt
+        return attempt not in self._without_receipt
 
     @property
     def receipts_are_late(self) -> bool:
@@ -292,15 +292,15 @@ class StagedHandOver:
     def late_receipt(self) -> str | None:
         """Say which commit has been without its receipt for long, and until when it may be."""
         now_s = self._clock.monotonic_s()
-        batch_pass, since_s = min(
+        attempt, since_s = min(
             self._without_receipt.items(), key=itemgetter(1), default=(None, now_s)
         )
-        if batch_pass is None or now_s - since_s < _LATE_S:
+        if attempt is None or now_s - since_s < _LATE_S:
             return None
         since = self._shown_now() - timedelta(seconds=now_s - since_s)
         until = since + timedelta(seconds=self._receipt_deadline_s)
         return (
-            f"no receipt of batch {batch_pass.batch} since {since:%H:%M:%S} UTC, waiting until "
+            f"no receipt of batch {attempt.batch} since {since:%H:%M:%S} UTC, waiting until "
             f"{until:%H:%M:%S}; after a broker node failed, the broker tries again after 3 min"
         )
 
@@ -336,11 +336,11 @@ class StagedHandOver:
     def _give_up_overdue(self) -> None:
         self._mind_late_receipts()
         now_s = self._clock.monotonic_s()
-        for batch_pass, since_s in tuple(self._without_receipt.items()):
-            if batch_pass != self._resolving and now_s - since_s > self._receipt_deadline_s:
-                del self._without_receipt[batch_pass]
-                self._batches.advance(self._known(batch_pass.batch), Event.GIVE_UP, self._lease)
+        for attempt, since_s in tuple(self._without_receipt.items()):
+            if attempt != self._resolving and now_s - since_s > self._receipt_deadline_s:
+                del self._without_receipt[attempt]
+                self._batches.advance(self._known(attempt.batch), Event.GIVE_UP, self._lease)
                 raise HandOverDoubtful(
-                    f"no receipt for batch {batch_pass.batch} in {self._receipt_deadline_s:g} s; "
+                    f"no receipt for batch {attempt.batch} in {self._receipt_deadline_s:g} s; "
                     "nothing more is sent this way: does the router still lead to the levels?"
                 )

@@ -26,7 +26,7 @@ from migrator.delays.link_ports import Held, Outgoing, Settled
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.nservicebus.headers import CONFIRMATION_ID
-from migrator.nservicebus.marks import ForeignMark, Mark, Pass, build_mark, parse_mark
+from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.frames import encode_bare_properties, encode_properties
@@ -98,7 +98,7 @@ def _route(admin: AdminSession, router: str, queue: str, value: str) -> None:
 
 
 @dataclass(slots=True)
-class _HeldPass:
+class _HeldAttempt:
     """Tags of one pass, by row."""
 
     tags: dict[int, int] = field(default_factory=dict)
@@ -147,67 +147,67 @@ class RabbitStaging:
         self._queues = queues
         self.bind_again = declare
         """Implements ``ports.Staging.bind_again``."""
-        self._held: dict[Pass, _HeldPass] = {}
-        self._published: set[Pass] = set()
-        self._receipts: dict[Pass, _Receipts] = {}
+        self._held: dict[Attempt, _HeldAttempt] = {}
+        self._published: set[Attempt] = set()
+        self._receipts: dict[Attempt, _Receipts] = {}
         self._foreign: str | None = None
         self._channel = wire.channel()
         self._consume(self._channel, queues.staging, prefetch, self._on_staged)
         self._receipts_channel = wire.channel()
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
         """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
         settled = Settled()
-        self._published.add(batch_pass)
-        sent = _Counted(self._parcels(batch_pass, messages))
-        self._publisher.publish(batch_pass, sent, settled)
+        self._published.add(attempt)
+        sent = _Counted(self._parcels(attempt, messages))
+        self._publisher.publish(attempt, sent, settled)
         if settled.returned or len(settled.confirmed) != sent.count:
             raise TargetUnavailable(
-                f"batch {batch_pass.batch}: {self._queues.staging} did not take all of the pass "
+                f"batch {attempt.batch}: {self._queues.staging} did not take all of the pass "
                 f"({len(settled.confirmed)} of {sent.count} confirmed, "
                 f"{len(settled.returned)} returned); abandon it"
             )
 
-    def held(self) -> Mapping[Pass, Held]:
+    def held(self) -> Mapping[Attempt, Held]:
         """Return what is held now, by pass; the row sets are live views."""
         self._raise_foreign()
         return {
-            batch_pass: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
-            for batch_pass, found in self._held.items()
+            attempt: Held(rows=found.tags.keys(), has_receipt=found.receipt_tag is not None)
+            for attempt, found in self._held.items()
         }
 
-    def receipts(self) -> Mapping[Pass, float]:
+    def receipts(self) -> Mapping[Attempt, float]:
         """Return the passes whose receipt arrived behind the router, each with how long ago."""
         self._raise_foreign()
         now_s = time.monotonic()
-        return {batch_pass: now_s - found.read_s for batch_pass, found in self._receipts.items()}
+        return {attempt: now_s - found.read_s for attempt, found in self._receipts.items()}
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the connections until *is_enough* or the timeout; return what it last said."""
         return self._wire.pump.run(is_enough, timeout_s)
 
-    def discard(self, batch_pass: Pass) -> None:
+    def discard(self, attempt: Attempt) -> None:
         """Acknowledge away, one by one, everything held of an abandoned pass."""
-        self._published.discard(batch_pass)
-        found = self._held.pop(batch_pass, None)
+        self._published.discard(attempt)
+        found = self._held.pop(attempt, None)
         if found is not None:
             for tag in found.all_tags():
                 self._wire.tell(self._channel.basic_ack, tag)
 
-    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
+    def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         """Dead-letter the whole pass with one nack: all of it or none."""
         self._wire.pump.check()
-        found = self._held.get(batch_pass, _HeldPass())
-        self._assert_alone(batch_pass, found, rows)
+        found = self._held.get(attempt, _HeldAttempt())
+        self._assert_alone(attempt, found, rows)
         self._wire.tell(self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False)
-        del self._held[batch_pass]
+        del self._held[attempt]
         self._wire.flush(_FLUSH_S)
 
-    def settle_receipt(self, batch_pass: Pass) -> None:
+    def settle_receipt(self, attempt: Attempt) -> None:
         """Acknowledge a receipt; unknown ones are ignored."""
-        self._published.discard(batch_pass)
-        for tag in self._receipts.pop(batch_pass, _Receipts()).tags:
+        self._published.discard(attempt)
+        for tag in self._receipts.pop(attempt, _Receipts()).tags:
             self._wire.tell(self._receipts_channel.basic_ack, tag)
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
@@ -230,12 +230,12 @@ class RabbitStaging:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def _parcels(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+    def _parcels(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
         ledger_id, exchange = self._queues.ledger_id, self._queues.staging
         for outgoing in messages:
             message = outgoing.message
             headers = message.headers | {CONFIRMATION_ID: str(outgoing.address.level)}
-            app_id = build_mark(ledger_id, batch_pass, message.row_index)
+            app_id = build_tag(ledger_id, attempt, message.row_index)
             yield Parcel(
                 message.row_index,
                 exchange,
@@ -243,46 +243,46 @@ class RabbitStaging:
                 encode_properties(message, app_id=app_id, headers=headers),
                 message.body,
             )
-        yield self._receipt(batch_pass)
+        yield self._receipt(attempt)
 
-    def _receipt(self, batch_pass: Pass) -> Parcel:
+    def _receipt(self, attempt: Attempt) -> Parcel:
         queues = self._queues
         properties = encode_bare_properties(
-            app_id=build_mark(queues.ledger_id, batch_pass, None),
+            app_id=build_tag(queues.ledger_id, attempt, None),
             headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
         )
         return Parcel(RECEIPT_INDEX, queues.staging, "receipt", properties, b"")
 
     # ── the one nack ────────────────────────────────────────────────────────────────────────
 
-    def _assert_alone(self, batch_pass: Pass, found: _HeldPass, rows: frozenset[int]) -> None:
+    def _assert_alone(self, attempt: Attempt, found: _HeldAttempt, rows: frozenset[int]) -> None:
         if found.tags.keys() != rows or found.receipt_tag is None:
             raise HandOverDoubtful(
-                f"batch {batch_pass.batch}: {len(found.tags)} rows are held, {len(rows)} and a "
+                f"batch {attempt.batch}: {len(found.tags)} rows are held, {len(rows)} and a "
                 "receipt were expected; nothing was sent"
             )
         self._raise_foreign()
         for other, held in self._held.items():
-            if other != batch_pass and any(tag < found.highest_tag for tag in held.all_tags()):
+            if other != attempt and any(tag < found.highest_tag for tag in held.all_tags()):
                 raise HandOverDoubtful(
-                    f"batch {batch_pass.batch}: a nack would take along messages of batch "
-                    f"{other.batch}, attempt {other.attempt}; nothing was sent"
+                    f"batch {attempt.batch}: a nack would take along messages of batch "
+                    f"{other.batch}, attempt {other.number}; nothing was sent"
                 )
 
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
     def _on_staged(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        mark = self._own_mark(properties.app_id, self._queues.staging)
-        if mark is None:
+        own = self._own_tag(properties.app_id, self._queues.staging)
+        if own is None:
             return
-        found = self._held.setdefault(mark.batch_pass, _HeldPass())
+        found = self._held.setdefault(own.attempt, _HeldAttempt())
         tag: int = method.delivery_tag
         found.highest_tag = max(found.highest_tag, tag)
-        if mark.row_index is None:
+        if own.row_index is None:
             is_new, found.receipt_tag = found.receipt_tag is None, tag
         else:
-            is_new = found.tags.setdefault(mark.row_index, tag) == tag
-        if method.redelivered and (not is_new or mark.batch_pass in self._published):
+            is_new = found.tags.setdefault(own.row_index, tag) == tag
+        if method.redelivered and (not is_new or own.attempt in self._published):
             self._wire.pump.fail(
                 TargetUnavailable(
                     f"{self._queues.staging} delivers again what we held (its leader lost sight of "
@@ -293,24 +293,24 @@ class RabbitStaging:
             self._doubt(f"{self._queues.staging} holds {properties.app_id!r} twice")
 
     def _on_receipt(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
-        mark = self._own_mark(properties.app_id, self._queues.receipts)
-        if mark is None:
+        own = self._own_tag(properties.app_id, self._queues.receipts)
+        if own is None:
             return
-        if mark.row_index is not None:
+        if own.row_index is not None:
             self._doubt(f"{self._queues.receipts} holds {properties.app_id!r}, which is no receipt")
             return
-        self._receipts.setdefault(mark.batch_pass, _Receipts()).tags.append(method.delivery_tag)
+        self._receipts.setdefault(own.attempt, _Receipts()).tags.append(method.delivery_tag)
 
-    def _own_mark(self, app_id: str | None, queue: str) -> Mark | None:
+    def _own_tag(self, app_id: str | None, queue: str) -> MessageTag | None:
         try:
-            mark = parse_mark(app_id)
-        except ForeignMark as exc:
+            own = parse_tag(app_id)
+        except UnknownTag as exc:
             self._doubt(f"{queue} holds a message of somebody else: {exc}")
             return None
-        if mark.ledger_id != self._queues.ledger_id:
-            self._doubt(f"{queue} holds a message of ledger {mark.ledger_id}")
+        if own.ledger_id != self._queues.ledger_id:
+            self._doubt(f"{queue} holds a message of ledger {own.ledger_id}")
             return None
-        return mark
+        return own
 
     def _doubt(self, reason: str) -> None:
         if self._foreign is None:

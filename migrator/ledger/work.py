@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from migrator.ledger.states import BatchState, Mode
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
 
 T = TypeVar("T")
@@ -97,6 +97,6 @@ class Batch:
     """By which the evidence of a document store is found; None: by the ledger's present id."""
 
     @property
-    def current_pass(self) -> Pass:
+    def current_attempt(self) -> Attempt:
         """The attempt that is under way or was the last."""
-        return Pass(batch=self.id, attempt=self.attempt)
+        return Attempt(batch=self.id, number=self.attempt)

@@ -114,7 +114,7 @@ def encode_properties(
 
 
 def encode_bare_properties(*, app_id: str, headers: HeaderTable) -> bytes:
-    """Return the properties of a persistent message that carries only *headers* and a mark."""
+    """Return the properties of a persistent message that carries only *headers* and a tag."""
     return b"".join(
         (
             _FLAGS.pack(_HEADERS | _DELIVERY_MODE | _APP_ID),

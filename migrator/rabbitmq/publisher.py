@@ -30,7 +30,7 @@ from pika.spec import Basic
 from migrator.delays.link_ports import Settled
 from migrator.delays.routing import parse_routing_key
 from migrator.errors import MigratorError, TargetUnavailable
-from migrator.nservicebus.marks import ForeignMark, Pass, parse_mark
+from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
 from migrator.rabbitmq.frames import encode_publish
 from migrator.rabbitmq.wire import Wire
@@ -66,14 +66,14 @@ class Parcel:
     properties: bytes
     body: bytes
     identity: Hashable = None
-    """What a returned message is known by; None: its pass and row index, by its mark."""
+    """What a returned message is known by; None: its pass and row index, by its tag."""
 
 
 @dataclass(slots=True, eq=False)
 class _Target:
     """The pass an answer belongs to."""
 
-    batch_pass: Pass
+    attempt: Attempt
     settled: Settled
     unanswered: int = 0
 
@@ -91,10 +91,10 @@ class Publisher:
         """Open a channel with confirms on *wire*.
 
         *identity_of_returned* reads a returned message's identity where parcels carry one of
-        their own; else it is the mark's.
+        their own; else it is the tag's.
         """
         self._wire = wire
-        self._identity_of_returned = identity_of_returned or _by_mark
+        self._identity_of_returned = identity_of_returned or _by_tag
         self._limits = limits
         self._channel = wire.channel()
         self._channel.add_on_return_callback(self._on_return)
@@ -112,12 +112,12 @@ class Publisher:
         self._answers = 0
         self._bytes_out = 0
 
-    def publish(self, batch_pass: Pass, parcels: Iterable[Parcel], settled: Settled) -> None:
+    def publish(self, attempt: Attempt, parcels: Iterable[Parcel], settled: Settled) -> None:
         """Publish *parcels* and return once each was answered; see ``ports.Link.publish``.
 
         An error of *parcels* is raised when all that was sent before it is answered.
         """
-        target = _Target(batch_pass, settled)
+        target = _Target(attempt, settled)
         source = iter(parcels)
         while True:
             self._wait(self._has_room)
@@ -227,7 +227,7 @@ class Publisher:
         target, row_index, size, identity = found
         self._waiting_bytes -= size
         target.unanswered -= 1
-        if self._returned and self._was_returned(identity or (target.batch_pass, row_index)):
+        if self._returned and self._was_returned(identity or (target.attempt, row_index)):
             target.settled.returned.add(row_index)
         elif is_ack:
             target.settled.confirmed.add(row_index)
@@ -239,7 +239,7 @@ class Publisher:
             return
         try:
             identity = self._identity_of_returned(method, properties)
-        except (ForeignMark, *PIKA_FAILURES) as exc:
+        except (UnknownTag, *PIKA_FAILURES) as exc:
             self._distrust(f"the broker returned what we never sent: {exc}")
             return
         self._returned[identity] += 1
@@ -258,9 +258,9 @@ class Publisher:
         self._wire.pump.fail(TargetUnavailable(reason))
 
 
-def _by_mark(_method: Any, properties: Any) -> Hashable:
-    mark = parse_mark(properties.app_id)
-    return mark.batch_pass, RECEIPT_INDEX if mark.row_index is None else mark.row_index
+def _by_tag(_method: Any, properties: Any) -> Hashable:
+    tag = parse_tag(properties.app_id)
+    return tag.attempt, RECEIPT_INDEX if tag.row_index is None else tag.row_index
 
 
 def _has_delay(routing_key: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from migrator.ledger.work import Lease
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
 
 
@@ -16,7 +16,7 @@ from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
 class Sighting:
     """A message in a delay level that bears this ledger's mark."""
 
-    row: RowMark
+    row: RowTag
     body_bytes: int
 
 

@@ -20,7 +20,7 @@ from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.marks import row_mark
+from migrator.nservicebus.tags import row_tag
 from migrator.recall.ports import Recalls, Sighting
 from migrator.recall.rules import MAY_GO, RecallOutcome, RecallScope
 
@@ -229,5 +229,5 @@ class Recall:
     def _sighting(self, message: LevelMessage) -> Sighting | None:
         """Return which row *message* is; None when it is no message of this ledger."""
         timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-        row = row_mark(message.app_id, timeout_id, ledger_id=self._ledger_id)
+        row = row_tag(message.app_id, timeout_id, ledger_id=self._ledger_id)
         return None if row is None else Sighting(row=row, body_bytes=len(message.body))

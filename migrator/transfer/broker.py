@@ -19,7 +19,7 @@ from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import RabbitLevels
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
@@ -33,7 +33,7 @@ from migrator.transfer.rules import DROPPED
 
 _log = logging.getLogger(__name__)
 
-_NO_PASS: Final = Pass(batch=BatchId(0), attempt=0)
+_NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 _CONTENT_BYTES: Final = 12
 """Before the flags of a content header: class, weight, size of the body."""
 _UNLIMITED_BYTES: Final = 2**32 - 1
@@ -127,11 +127,11 @@ class RabbitRelocation:
 
     def move(self, moves: Iterable[Move], answers: Settled) -> None:
         """Publish *moves*; see ``ports.Relocator``."""
-        self._publisher.publish(_NO_PASS, self._parcels(moves), answers)
+        self._publisher.publish(_NO_ATTEMPT, self._parcels(moves), answers)
 
     def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
         """Publish copies to *queue* on the source; see ``ports.Relocator``."""
-        self._putting_aside(queue).publish(_NO_PASS, _copies(queue, messages), answers)
+        self._putting_aside(queue).publish(_NO_ATTEMPT, _copies(queue, messages), answers)
 
     def serve(self) -> None:
         """Let the connections do what is due; see ``ports.Relocator``."""

@@ -11,7 +11,7 @@ from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import DelaysVersion, parse_routing_key
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.marks import row_mark
+from migrator.nservicebus.tags import row_tag
 from migrator.verify.evidence import Line, Word
 from migrator.verify.places import Places
 from migrator.verify.ports import AuditedRow, KnownTimeout, LevelSighting
@@ -70,7 +70,7 @@ def sighted(delays: DelaysVersion, level: int, message: LevelMessage, *, ledger_
 
 def _claim(message: LevelMessage, ledger_id: str) -> LevelSighting | None:
     timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-    row = row_mark(message.app_id, timeout_id, ledger_id=ledger_id)
+    row = row_tag(message.app_id, timeout_id, ledger_id=ledger_id)
     if row is None:
         return None
     return LevelSighting(row=row, body_hash=hashlib.sha256(message.body).hexdigest())

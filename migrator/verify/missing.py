@@ -16,7 +16,7 @@ from typing import Final
 from migrator.delays.depths import Step
 from migrator.delays.routing import TOP_LEVEL, DelaysVersion
 from migrator.ledger.states import BatchState
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.verify.evidence import Line, Word
 from migrator.verify.findings import Findings
 from migrator.verify.judging import at
@@ -154,8 +154,8 @@ class MissingLook:
         ]
 
 
-def _mark(line: Line) -> RowMark:
-    return RowMark(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
+def _mark(line: Line) -> RowTag:
+    return RowTag(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
 
 
 def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, Step]]:

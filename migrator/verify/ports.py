@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance
 
@@ -44,7 +44,7 @@ class AuditedRow:
 class LevelSighting:
     """A message in a delay level that bears this ledger's mark."""
 
-    row: RowMark
+    row: RowTag
     body_hash: str
     """Hex SHA-256 of its body."""
 

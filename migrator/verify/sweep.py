@@ -20,7 +20,7 @@ from migrator.delays.depths import Ladder
 from migrator.delays.level_ports import Levels, ScanEnd, ScanLimits
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import DeliveryLimitNear
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.verify.findings import Findings
 from migrator.verify.judging import Seen, Sighted, is_stray, judge_message, sighted
 from migrator.verify.plan import CHUNK, Parts, VerifyPlan
@@ -168,7 +168,7 @@ class FirstLook:
 class SecondLook:
     """Looks for certain timeouts only."""
 
-    def __init__(self, parts: Parts, wanted: Mapping[RowMark, int]) -> None:
+    def __init__(self, parts: Parts, wanted: Mapping[RowTag, int]) -> None:
         """Look for the rows of *wanted*; its values are the ledger's own ids."""
         self._parts = parts
         self._wanted = wanted

@@ -31,7 +31,7 @@ from migrator.ledger.states import Event, Mode
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.version import current
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
 from migrator.recall.ports import Recalls, Sighting
 from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor, Store
@@ -286,7 +286,7 @@ class AnySite(ABC):
         """Return the message of each row of the ledger, as a recall would find it."""
         return [
             Sighting(
-                row=RowMark(
+                row=RowTag(
                     batch=BatchId(row.batch_id),
                     row_index=row.row_index,
                     timeout_id=TimeoutId(row.store_id),

@@ -10,7 +10,7 @@ import pytest
 from migrator.errors import LeaseLost
 from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 from migrator.recall.ports import Recalls, Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
@@ -36,7 +36,7 @@ def handed_over(site: AnySite, count: int = 4) -> Lease:
 def sighting(site: AnySite, number: int, *, extra_bytes: int = 0) -> Sighting:
     """Return what a message of a row would claim to be."""
     row = next(r for r in site.ledger_rows() if r.store_id == timeout_id(number))
-    mark = RowMark(
+    mark = RowTag(
         batch=BatchId(row.batch_id),
         row_index=row.row_index,
         timeout_id=TimeoutId(row.store_id),
@@ -71,7 +71,7 @@ def test_a_second_sighting_is_a_leftover(site: AnySite) -> None:
 def test_what_is_not_ours_not_meant_or_too_near_stays(site: AnySite) -> None:
     """Nothing of it is changed."""
     lease = handed_over(site)
-    nobodys = RowMark(batch=BatchId(7), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
+    nobodys = RowTag(batch=BatchId(7), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
     stranger = Sighting(row=nobodys, body_bytes=7)
     forged = sighting(site, 0, extra_bytes=1)
     near, other = sighting(site, 1), sighting(site, 3)

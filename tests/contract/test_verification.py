@@ -14,7 +14,7 @@ from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.recall.rules import RecallScope
 from migrator.verify.ports import AuditedRow, LevelSighting, Verifications
@@ -74,7 +74,7 @@ def sighting(
     number: int, *, batch: int, index: int | None = None, body: bytes = BODY
 ) -> LevelSighting:
     """Return what a message of a row would be seen as."""
-    mark = RowMark(
+    mark = RowTag(
         batch=BatchId(batch),
         row_index=number if index is None else index,
         timeout_id=TimeoutId(timeout_id(number)),

@@ -22,7 +22,7 @@ from pika.exceptions import AMQPError
 from dev.cluster import WORKER_TIMEOUT_S, Cluster, ClusterNode
 from dev.postgres import PostgresServer
 from dev.processes import ServerFailedError, ServerMissingError, wait_until
-from migrator.nservicebus.marks import Pass, parse_mark
+from migrator.nservicebus.tags import Attempt, parse_tag
 from tests.e2e.cluster_faults import FAULTS, Fault
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Found, Row, row
@@ -197,10 +197,10 @@ def _collect(rig: ClusterRig, expected: set[str]) -> list[Found]:
 
 
 def _count(result: Result, rows: Sequence[Row], found: Iterable[Found]) -> None:
-    copies: dict[str, Counter[Pass]] = defaultdict(Counter)
+    copies: dict[str, Counter[Attempt]] = defaultdict(Counter)
     for message in found:
-        mark = parse_mark(message.properties.app_id)
-        copies[message.timeout_id][mark.batch_pass] += 1
+        mark = parse_tag(message.properties.app_id)
+        copies[message.timeout_id][mark.attempt] += 1
     overdue = {each.id for each in rows[: len(rows) // 50]}
     for each in rows:
         passes = copies.get(each.id, Counter())

@@ -23,7 +23,7 @@ from migrator.rabbitmq.server import find_unbindable
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import (
     V2,
-    a_pass,
+    an_attempt,
     connection,
     link_settings,
     opened,
@@ -128,7 +128,7 @@ def test_bound_destinations_are_reached(url: str) -> None:
         messages = [
             outgoing(1, row, destination=name) for row, name in enumerate(("Billing", "Bürø.☃"))
         ]
-        link.publish(a_pass(), messages, settled)
+        link.publish(an_attempt(), messages, settled)
     assert settled.confirmed == {0, 1}
     assert len(take(url, "Billing", 1)) == 1
     assert len(take(url, "Bürø.☃", 1)) == 1
@@ -251,13 +251,13 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     assert not _reasons(_destinations(limited), "Sales.Orders")
     settled = Settled()
     with opened(link_settings(limited)) as link:
-        link.publish(a_pass(1), [outgoing(0, 0), outgoing(64, 1)], settled)
+        link.publish(an_attempt(1), [outgoing(0, 0), outgoing(64, 1)], settled)
         staging = link.staging()
-        staging.publish(a_pass(2), [outgoing(1, 0)])
-        assert staging.wait(lambda: a_pass(2) in staging.held(), 30)
-        assert staging.wait(lambda: staging.held()[a_pass(2)].has_receipt, 30)
-        staging.commit(a_pass(2), frozenset({0}))
-        assert staging.wait(lambda: a_pass(2) in staging.receipts(), 30)
+        staging.publish(an_attempt(2), [outgoing(1, 0)])
+        assert staging.wait(lambda: an_attempt(2) in staging.held(), 30)
+        assert staging.wait(lambda: staging.held()[an_attempt(2)].has_receipt, 30)
+        staging.commit(an_attempt(2), frozenset({0}))
+        assert staging.wait(lambda: an_attempt(2) in staging.receipts(), 30)
     assert settled.confirmed == {0, 1}
     with plain_channel(limited) as channel:  # one message waits: the entry exchange was used
         assert channel.queue_declare("nsb.v2.delay-level-06", passive=True).method.message_count

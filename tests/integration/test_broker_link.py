@@ -23,7 +23,7 @@ from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
     V2,
-    a_pass,
+    an_attempt,
     connection,
     link_settings,
     opened,
@@ -75,7 +75,7 @@ def test_an_unroutable_message_is_matched_to_its_row(url: str) -> None:
         outgoing(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)
     ]
     with opened(link_settings(url)) as link:
-        link.publish(a_pass(), messages, settled)
+        link.publish(an_attempt(), messages, settled)
     assert settled.returned == set(range(0, 300, 3))
     assert settled.confirmed == set(range(300)) - settled.returned
 
@@ -87,9 +87,11 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
     create_delays(connection(vhost.amqp_url), V2)
     confirmed = 0
     with opened(link_settings(vhost.amqp_url)) as link:
-        for attempt in range(1, 6):
+        for number in range(1, 6):
             settled = Settled()
-            link.publish(a_pass(1, attempt), (outgoing(DAY_S, row) for row in range(300)), settled)
+            link.publish(
+                an_attempt(1, number), (outgoing(DAY_S, row) for row in range(300)), settled
+            )
             confirmed += len(settled.confirmed)
             assert not settled.returned
     assert confirmed < 1500
@@ -111,7 +113,7 @@ def test_nothing_is_sent_once_the_guard_says_so(url: str) -> None:
             yield outgoing(DAY_S, row)
 
     with opened(link_settings(url), guard=guard) as link, pytest.raises(LeaseLost):
-        link.publish(a_pass(), messages(), settled)
+        link.publish(an_attempt(), messages(), settled)
     assert _quiet(url) - before <= 200
 
 
@@ -130,7 +132,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
             yield outgoing(0, row, destination="large", body=body)
 
     with opened(link_settings(url)) as link:
-        link.publish(a_pass(), messages(link), Settled())
+        link.publish(an_attempt(), messages(link), Settled())
     assert largest < 3_000_000
     with plain_channel(url) as channel:
         for row in range(20):
@@ -163,7 +165,7 @@ def test_the_window_bounds_what_is_drawn(
     with opened(link_settings(line.url(url), limits=limits)) as link:
         line.stall("to_client")
         with pytest.raises(TargetUnavailable, match="answered nothing for 1 s"):
-            link.publish(a_pass(), messages(), settled)
+            link.publish(an_attempt(), messages(), settled)
     assert drawn == most
     assert settled == Settled()
 
@@ -183,9 +185,9 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
     with opened(link_settings(line.url(url))) as link:
         line.stall("to_client")
         with pytest.raises(RuntimeError):
-            link.publish(a_pass(attempt=1), broken_off(), first)
+            link.publish(an_attempt(attempt=1), broken_off(), first)
         line.resume()
-        link.publish(a_pass(attempt=2), [outgoing(DAY_S, 150)], second)
+        link.publish(an_attempt(attempt=2), [outgoing(DAY_S, 150)], second)
         assert second.confirmed == {150}
         link.idle(0.2)
     assert first.confirmed <= set(range(200))
@@ -203,7 +205,7 @@ def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None
     settled = Settled()
     with opened(link_settings(fresh_url)) as link:
         with pytest.raises(ClockInDoubt):
-            link.publish(a_pass(), messages(), settled)
+            link.publish(an_attempt(), messages(), settled)
         confirmed = len(settled.confirmed)
     assert 0 < confirmed == _quiet(fresh_url)
 
@@ -216,7 +218,7 @@ def test_a_wire_cut_at_any_byte_leaves_the_truth(url: str, proxy: PlaceProxy, co
     with opened(link_settings(line.url(url))) as link:
         line.cut_after_bytes(count)
         with pytest.raises(TargetUnavailable):
-            link.publish(a_pass(), (outgoing(DAY_S, row) for row in range(2000)), settled)
+            link.publish(an_attempt(), (outgoing(DAY_S, row) for row in range(2000)), settled)
         with pytest.raises(TargetUnavailable):
             link.idle(0)
     assert not settled.returned
@@ -240,7 +242,7 @@ def test_a_cut_around_the_answer_leaves_the_truth(
 
 
 def _publish_and_idle(link: RabbitLink, settled: Settled) -> None:
-    link.publish(a_pass(), [outgoing(DAY_S)], settled)
+    link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     link.idle(10)
 
 
@@ -251,10 +253,10 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
         with plain_channel(url) as channel:
             channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
         with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
-            link.publish(a_pass(), [outgoing(DAY_S)], settled)
+            link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     assert settled == Settled()
     with opened(link_settings(url)) as link:
-        link.publish(a_pass(), [outgoing(DAY_S)], settled)
+        link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     assert settled.confirmed == {0}
 
 
@@ -276,7 +278,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
         with opened(link_settings(url)) as link:
             helper = threading.Thread(target=end_the_alarm, args=(link,))
             helper.start()
-            link.publish(a_pass(), (outgoing(DAY_S, row) for row in range(5000)), settled)
+            link.publish(an_attempt(), (outgoing(DAY_S, row) for row in range(5000)), settled)
             helper.join()
             reasons.append(link.blocked_reason)
     finally:
@@ -292,7 +294,7 @@ def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url:
     try:
         with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
             with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
-                link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+                link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
             began_s = time.monotonic()
             link.close()
             assert time.monotonic() - began_s < 8
@@ -323,7 +325,7 @@ def test_without_rights_the_native_exchanges_are_used(
     limited = vhost.node.amqp_url(vhost.name, user="plain", password="pw")
     settled = Settled()
     with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
-        link.publish(a_pass(), [outgoing(DAY_S)], settled)
+        link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     assert settled.confirmed == {0}
     assert [r.action for r in caplog.records if hasattr(r, "action")] == [
         "entries_refused",
@@ -342,7 +344,7 @@ def test_a_refused_publish_is_no_network_problem(vhost: Vhost, fresh_url: str) -
         opened(link_settings(limited, use_entries=False)) as link,
         pytest.raises(AccessRefused, match=r"nsb\.v2\.delay-level-16"),
     ):
-        link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+        link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
 
 
 def test_absent_levels_are_told(vhost: Vhost) -> None:
@@ -402,7 +404,7 @@ def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
 
         link = open_link(link_settings(node.amqp_url()), lane=Lane(0), owner="t", prefetch=10)
         with pytest.raises(TargetUnavailable):
-            link.publish(a_pass(), messages(), settled)
+            link.publish(an_attempt(), messages(), settled)
         began_s = time.monotonic()
         link.close()
         assert time.monotonic() - began_s < 8
@@ -415,7 +417,7 @@ def test_both_connection_string_forms_reach_the_broker(rabbit_node: RabbitNode, 
     pairs = f"host=127.0.0.1:{rabbit_node.amqp_port};virtualHost={name};username=guest"
     for text in (url, pairs):
         with opened(link_settings(text)) as link:
-            link.publish(a_pass(), [outgoing(DAY_S)], Settled())
+            link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
     wait_until(lambda: _waiting(url) == before + 2)
 
 
@@ -442,7 +444,7 @@ def test_tls_with_our_authority_and_a_client_certificate(
     settled = Settled()
     with opened(link_settings(address, tls=complete)) as link:
         messages = [outgoing(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
-        link.publish(a_pass(), messages, settled)
+        link.publish(an_attempt(), messages, settled)
         link.staging()
     assert settled.confirmed == set(range(30))
     with pytest.raises(TargetError, match="certificate was not accepted"):

@@ -25,7 +25,7 @@ from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
     V2,
-    a_pass,
+    an_attempt,
     connection,
     message,
     outgoing,
@@ -455,7 +455,7 @@ def test_reading_properties_changes_nothing_for_marks(url: str) -> None:
         settled = Settled()
         raw = b"\x00\x08" + bytes([len(b"migrator/a/1.1.4")]) + b"migrator/a/1.1.4"
         Publisher(wire, WindowLimits()).publish(
-            a_pass(), [Parcel(4, "", "nowhere", raw, b"")], settled
+            an_attempt(), [Parcel(4, "", "nowhere", raw, b"")], settled
         )
         assert settled.returned == {4}
     finally:

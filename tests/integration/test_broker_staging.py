@@ -14,7 +14,7 @@ from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import create_delays
 from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
 from migrator.handover.link import RabbitLink
-from migrator.nservicebus.marks import Pass, build_mark
+from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import receipts_queue, router_exchange, staging_name
 from tests.conftest import Vhost
@@ -23,7 +23,7 @@ from tests.unit.rabbitmq.material import (
     LEDGER,
     V1,
     V2,
-    a_pass,
+    an_attempt,
     connection,
     link_settings,
     message,
@@ -82,14 +82,14 @@ def _messages(count: int, *, version: DelaysVersion = V2) -> list[Outgoing]:
     return [outgoing(2 ** (6 + row % 22) + row, row, version=version) for row in range(count)]
 
 
-def _is_whole(staging: Staging, batch_pass: Pass, count: int) -> bool:
-    held = staging.held().get(batch_pass)
+def _is_whole(staging: Staging, attempt: Attempt, count: int) -> bool:
+    held = staging.held().get(attempt)
     return held is not None and len(held.rows) == count and held.has_receipt
 
 
-def _stage(staging: Staging, batch_pass: Pass, messages: list[Outgoing]) -> frozenset[int]:
-    staging.publish(batch_pass, messages)
-    assert staging.wait(lambda: _is_whole(staging, batch_pass, len(messages)), 30)
+def _stage(staging: Staging, attempt: Attempt, messages: list[Outgoing]) -> frozenset[int]:
+    staging.publish(attempt, messages)
+    assert staging.wait(lambda: _is_whole(staging, attempt, len(messages)), 30)
     return frozenset(range(len(messages)))
 
 
@@ -120,15 +120,15 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
     messages = _messages(1000, version=version)
     with opened(link_settings(url, version=version)) as link:
         staging = link.staging()
-        rows = _stage(staging, a_pass(), messages)
-        held = staging.held()[a_pass()]
+        rows = _stage(staging, an_attempt(), messages)
+        held = staging.held()[an_attempt()]
         assert held.rows == rows
         assert sum(_in_levels(url, version).values()) == 0
-        staging.commit(a_pass(), rows)
+        staging.commit(an_attempt(), rows)
         assert not staging.held()
-        assert staging.wait(lambda: a_pass() in staging.receipts(), 30)
-        staging.settle_receipt(a_pass())
-        staging.settle_receipt(a_pass())
+        assert staging.wait(lambda: an_attempt() in staging.receipts(), 30)
+        staging.settle_receipt(an_attempt())
+        staging.settle_receipt(an_attempt())
         assert not staging.receipts()
         wait_until(lambda: _in_levels(url, version) == _expected(messages))
     with opened(link_settings(url, version=version)) as link:
@@ -143,8 +143,8 @@ def test_a_staged_message_reaches_its_destination_whole(url: str, link: RabbitLi
         channel.queue_bind("Sales.Orders", "nsb.v2.delay-delivery", "#.Sales.Orders")
     staging = link.staging()
     sent_s = time.monotonic()
-    rows = _stage(staging, a_pass(), [outgoing(3, 0), outgoing(1, 1)])
-    staging.commit(a_pass(), rows)
+    rows = _stage(staging, an_attempt(), [outgoing(3, 0), outgoing(1, 1)])
+    staging.commit(an_attempt(), rows)
     first, second = take(url, "Sales.Orders", 2)
     assert first.at_s - sent_s >= 1
     assert second.at_s - sent_s >= 3
@@ -160,20 +160,20 @@ def test_nothing_reaches_a_level_without_a_commit(fresh_url: str) -> None:
     """A held pass comes back whole on the next link, and can be discarded there."""
     messages = _messages(300)
     with opened(link_settings(fresh_url)) as link:
-        _stage(link.staging(), a_pass(), messages)
+        _stage(link.staging(), an_attempt(), messages)
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(lambda: _is_whole(staging, a_pass(), 300), 30)
-        staging.discard(a_pass())
-        staging.discard(a_pass(batch=99))
+        assert staging.wait(lambda: _is_whole(staging, an_attempt(), 300), 30)
+        staging.discard(an_attempt())
+        staging.discard(an_attempt(batch=99))
         assert not staging.held()
-        rows = _stage(staging, a_pass(attempt=2), messages[:10])
-        staging.commit(a_pass(attempt=2), rows)
-        assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 30)
+        rows = _stage(staging, an_attempt(attempt=2), messages[:10])
+        staging.commit(an_attempt(attempt=2), rows)
+        assert staging.wait(lambda: an_attempt(attempt=2) in staging.receipts(), 30)
     wait_until(lambda: _in_levels(fresh_url) == _expected(messages[:10]))
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 30)
+        assert staging.wait(lambda: an_attempt(attempt=2) in staging.receipts(), 30)
         assert not staging.held()
 
 
@@ -182,31 +182,31 @@ def test_two_commits_follow_each_other(url: str, link: RabbitLink) -> None:
     staging = link.staging()
     messages = _messages(200)
     for batch in (1, 2, 3):
-        rows = _stage(staging, a_pass(batch), messages)
-        staging.commit(a_pass(batch), rows)
+        rows = _stage(staging, an_attempt(batch), messages)
+        staging.commit(an_attempt(batch), rows)
     assert staging.wait(lambda: len(staging.receipts()) == 3, 30)
-    assert set(staging.receipts()) == {a_pass(1), a_pass(2), a_pass(3)}
+    assert set(staging.receipts()) == {an_attempt(1), an_attempt(2), an_attempt(3)}
 
 
 def test_a_nack_that_would_take_along_others_is_not_sent(url: str, link: RabbitLink) -> None:
     """Commit refuses when rows, receipt or neighbours are not exactly the pass."""
     staging = link.staging()
-    rows = _stage(staging, a_pass(1), _messages(5))
-    _stage(staging, a_pass(2), _messages(5))
+    rows = _stage(staging, an_attempt(1), _messages(5))
+    _stage(staging, an_attempt(2), _messages(5))
     with pytest.raises(HandOverDoubtful, match="5 rows are held, 4"):
-        staging.commit(a_pass(1), rows - {0})
+        staging.commit(an_attempt(1), rows - {0})
     with pytest.raises(HandOverDoubtful, match="0 rows are held, 5"):
-        staging.commit(a_pass(7), rows)
+        staging.commit(an_attempt(7), rows)
     with pytest.raises(HandOverDoubtful, match="take along messages of batch 1"):
-        staging.commit(a_pass(2), rows)
-    staging.commit(a_pass(1), rows)
-    staging.commit(a_pass(2), rows)
+        staging.commit(an_attempt(2), rows)
+    staging.commit(an_attempt(1), rows)
+    staging.commit(an_attempt(2), rows)
     assert staging.wait(lambda: len(staging.receipts()) == 2, 30)
 
 
 @pytest.mark.parametrize(
     "app_id",
-    [None, "Sales", build_mark("other", a_pass(), 0), "migrator/abc123/1.1.0x"],
+    [None, "Sales", build_tag("other", an_attempt(), 0), "migrator/abc123/1.1.0x"],
 )
 @pytest.mark.parametrize("queue_of", [_staging_of, _receipts_of])
 def test_a_foreign_message_is_doubtful(
@@ -237,7 +237,7 @@ def test_a_foreign_message_is_doubtful(
 def test_the_same_row_twice_is_doubtful(url: str, link: RabbitLink, lane: int) -> None:
     """Two messages with one mark cannot both be right; a row in the receipts queue neither."""
     staging = link.staging()
-    mark = pika.BasicProperties(app_id=build_mark(LEDGER, a_pass(), 0))
+    mark = pika.BasicProperties(app_id=build_tag(LEDGER, an_attempt(), 0))
 
     def is_doubtful() -> bool:
         try:
@@ -260,26 +260,26 @@ def test_a_pass_given_out_again_on_our_channel_ends_the_link(
     """A queue that lost sight of us for a moment gives all out again: nothing is doubtful."""
     rows = frozenset(range(100))
     with opened(link_settings(url), lane=lane) as link:
-        _stage(link.staging(), a_pass(), _messages(100))
+        _stage(link.staging(), an_attempt(), _messages(100))
         if when != "left by an earlier link":
             rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
             if when == "nacked":
-                link.staging().commit(a_pass(), rows)  # names what the queue took back already
+                link.staging().commit(an_attempt(), rows)  # names what the queue took back already
             with pytest.raises(TargetUnavailable, match="delivers again what we held"):
                 link.idle(30)
     if when == "left by an earlier link":
         with opened(link_settings(url), lane=lane) as link:
             staging = link.staging()
-            assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 30)
+            assert staging.wait(lambda: _is_whole(staging, an_attempt(), 100), 30)
             rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
             with pytest.raises(TargetUnavailable, match="delivers again what we held"):
                 link.idle(30)
     with opened(link_settings(url), lane=lane) as link:
         staging = link.staging()
-        assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 30)
+        assert staging.wait(lambda: _is_whole(staging, an_attempt(), 100), 30)
         assert not staging.receipts()
-        staging.commit(a_pass(), rows)
-        assert staging.wait(lambda: a_pass() in staging.receipts(), 30)
+        staging.commit(an_attempt(), rows)
+        assert staging.wait(lambda: an_attempt() in staging.receipts(), 30)
 
 
 def test_what_was_discarded_may_be_given_out_again(
@@ -287,14 +287,14 @@ def test_what_was_discarded_may_be_given_out_again(
 ) -> None:
     """Acknowledgements lost in a split bring back waste; it is thrown away once more."""
     staging = link.staging()
-    _stage(staging, a_pass(), _messages(5))
+    _stage(staging, an_attempt(), _messages(5))
     rabbit_node.lose_sight_of_consumers(url, _staging_of(lane))
-    staging.discard(a_pass())
-    assert staging.wait(lambda: _is_whole(staging, a_pass(), 5), 30)
-    staging.discard(a_pass())
-    rows = _stage(staging, a_pass(attempt=2), _messages(5))
-    staging.commit(a_pass(attempt=2), rows)
-    assert staging.wait(lambda: a_pass(attempt=2) in staging.receipts(), 30)
+    staging.discard(an_attempt())
+    assert staging.wait(lambda: _is_whole(staging, an_attempt(), 5), 30)
+    staging.discard(an_attempt())
+    rows = _stage(staging, an_attempt(attempt=2), _messages(5))
+    staging.commit(an_attempt(attempt=2), rows)
+    assert staging.wait(lambda: an_attempt(attempt=2) in staging.receipts(), 30)
 
 
 def test_a_wire_cut_before_the_commit_brings_everything_back(
@@ -304,21 +304,21 @@ def test_a_wire_cut_before_the_commit_brings_everything_back(
     line = proxy(fresh_url)
     with opened(link_settings(line.url(fresh_url))) as link:
         staging = link.staging()
-        rows = _stage(staging, a_pass(), _messages(100))
+        rows = _stage(staging, an_attempt(), _messages(100))
         line.cut()
         with pytest.raises(TargetUnavailable):
             staging.wait(lambda: False, 30)
         calls: tuple[Callable[[], None], ...] = (
-            lambda: staging.commit(a_pass(), rows),
-            lambda: staging.discard(a_pass()),
-            lambda: staging.publish(a_pass(2), []),
+            lambda: staging.commit(an_attempt(), rows),
+            lambda: staging.discard(an_attempt()),
+            lambda: staging.publish(an_attempt(2), []),
         )
         for call in calls:
             with pytest.raises(TargetUnavailable):
                 call()
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        assert staging.wait(lambda: _is_whole(staging, a_pass(), 100), 30)
+        assert staging.wait(lambda: _is_whole(staging, an_attempt(), 100), 30)
         assert not any(_in_levels(fresh_url).values())
 
 
@@ -331,18 +331,18 @@ def test_a_nack_cut_at_any_byte_is_one_of_two_outcomes(
     messages = _messages(50)
     with opened(link_settings(line.url(fresh_url))) as link:
         staging = link.staging()
-        rows = _stage(staging, a_pass(), messages)
+        rows = _stage(staging, an_attempt(), messages)
         line.cut_after_bytes(count)
-        staging.commit(a_pass(), rows)
+        staging.commit(an_attempt(), rows)
         with pytest.raises(TargetUnavailable):
             link.idle(30)
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
         assert staging.wait(
-            lambda: a_pass() in staging.receipts() or _is_whole(staging, a_pass(), 50), 10
+            lambda: an_attempt() in staging.receipts() or _is_whole(staging, an_attempt(), 50), 10
         )
-        is_committed = a_pass() in staging.receipts()
-        assert is_committed != _is_whole(staging, a_pass(), 50)
+        is_committed = an_attempt() in staging.receipts()
+        assert is_committed != _is_whole(staging, an_attempt(), 50)
         assert is_committed == (count >= 21)  # a nack frame has 21 bytes
     wait_until(lambda: sum(_in_levels(fresh_url).values()) == (50 if is_committed else 0))
 
@@ -375,7 +375,7 @@ def test_a_refused_message_abandons_the_pass(vhost: Vhost, fresh_url: str) -> No
 
         def publish_more() -> None:
             for attempt in range(1, 6):
-                staging.publish(a_pass(attempt=attempt), _messages(300))
+                staging.publish(an_attempt(attempt=attempt), _messages(300))
 
         with pytest.raises(TargetUnavailable, match="did not take all of the pass"):
             publish_more()
@@ -387,10 +387,10 @@ def test_an_unbound_staging_exchange_is_noticed(url: str, link: RabbitLink, lane
     with plain_channel(url) as channel:
         channel.queue_unbind(_staging_of(lane), _staging_of(lane), "")
     with pytest.raises(TargetUnavailable, match="leads to no queue"):
-        staging.publish(a_pass(), _messages(3))
+        staging.publish(an_attempt(), _messages(3))
     link.close()
     with opened(link_settings(url), lane=lane) as again:
-        _stage(again.staging(), a_pass(attempt=2), _messages(3))
+        _stage(again.staging(), an_attempt(attempt=2), _messages(3))
 
 
 def test_a_deleted_queue_ends_the_link(url: str, link: RabbitLink, lane: int) -> None:
@@ -439,11 +439,11 @@ def test_a_memory_alarm_does_not_hold_up_a_commit(vhost: Vhost, fresh_url: str) 
     """A nack is read during an alarm, because its connection never publishes."""
     with opened(link_settings(fresh_url)) as link:
         staging = link.staging()
-        rows = _stage(staging, a_pass(), _messages(20))
+        rows = _stage(staging, an_attempt(), _messages(20))
         vhost.node.set_memory_limit(10**6)
         try:
-            staging.commit(a_pass(), rows)
-            assert staging.wait(lambda: a_pass() in staging.receipts(), 30)
+            staging.commit(an_attempt(), rows)
+            assert staging.wait(lambda: an_attempt() in staging.receipts(), 30)
         finally:
             vhost.node.set_memory_limit()
 

@@ -17,7 +17,7 @@ from tests.unit.rabbitmq.material import (
     V1,
     V2,
     Received,
-    a_pass,
+    an_attempt,
     connection,
     in_time,
     link_settings,
@@ -59,7 +59,7 @@ def test_a_delay_ends_on_time_with_everything_intact(
         with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
             sent_s = time.monotonic()
             delayed = [outgoing(delay, delay, version=version) for delay in (3, 2, 1, 0)]
-            link.publish(a_pass(), delayed, settled)
+            link.publish(an_attempt(), delayed, settled)
             received = take(url, "Sales.Orders", 4)
         assert settled == Settled(confirmed={0, 1, 2, 3})
         assert_intact(received)
@@ -91,7 +91,7 @@ def test_a_bare_message_passes_through(url: str) -> None:
     """A message without body or optional properties keeps being just that."""
     bare = outgoing(1, type=None, correlation_id=None, reply_to=None, body=b"", headers={})
     with opened(link_settings(url)) as link:
-        link.publish(a_pass(), [bare], Settled())
+        link.publish(an_attempt(), [bare], Settled())
     (got,) = take(url, "Sales.Orders", 1)
     properties = got.properties
     assert (properties.type, properties.correlation_id, properties.reply_to) == (None, None, None)

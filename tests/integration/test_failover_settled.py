@@ -13,7 +13,7 @@ from migrator.failover.rules import SeenRow
 from migrator.failover.store import FailoverTerms, SqlFailover
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Event, Mode
-from migrator.nservicebus.marks import Pass, RowMark
+from migrator.nservicebus.tags import Attempt, RowTag
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, TimeoutId
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
@@ -28,7 +28,7 @@ def site(database: str) -> Iterator[Site]:
 
 def seen(batch: int, index: int, number: int, attempt: int = 1) -> SeenRow:
     """Return the message of a row as it is met in a level."""
-    mark = RowMark(batch=BatchId(batch), row_index=index, timeout_id=TimeoutId(timeout_id(number)))
+    mark = RowTag(batch=BatchId(batch), row_index=index, timeout_id=TimeoutId(timeout_id(number)))
     return SeenRow(row=mark, attempt=attempt)
 
 
@@ -52,7 +52,7 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
         seen(lost, 9, 4, attempt=2),
         seen(lost + 1, 0, 99),
     }
-    receipts = {Pass(batch=batch.id, attempt=3), Pass(batch=BatchId(lost), attempt=2)}
+    receipts = {Attempt(batch=batch.id, number=3), Attempt(batch=BatchId(lost), number=2)}
     terms = FailoverTerms(
         endpoints=[endpoint],
         mode=Mode.STAGED,
@@ -73,8 +73,8 @@ def test_each_row_of_the_window_is_settled_by_what_was_met(site: Site) -> None:
     assert (found.from_store, found.from_batches, found.not_sent) == (2, 1, 1)
     assert (found.doubtful, found.nowhere) == (2, 1)
     assert found.committed == {
-        Pass(batch=batch.id, attempt=1),
-        Pass(batch=BatchId(lost), attempt=2),
+        Attempt(batch=batch.id, number=1),
+        Attempt(batch=BatchId(lost), number=2),
     }
     assert [row.id for row in site.legacy_rows()] == [timeout_id(n) for n in (5, 6, 7, 20)]
     table = site.tables.batch.c

@@ -20,7 +20,7 @@ from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.names import quoted
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
     RECALL_LANE,
@@ -212,7 +212,7 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
 
 def _settle(site: Site, endpoint: StoreEndpoint) -> None:
     """Find out what `migrator db adopt --after-failover --dry-run` says."""
-    mark = RowMark(batch=BatchId(700), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
+    mark = RowTag(batch=BatchId(700), row_index=0, timeout_id=TimeoutId(timeout_id(0)))
     terms = FailoverTerms(
         endpoints=[endpoint],
         mode=Mode.STAGED,

@@ -24,7 +24,7 @@ from migrator.ledger.names import ledger_names
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.marks import RowMark
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import Lane, RunId
 from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallScope
@@ -224,5 +224,5 @@ def _verify(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterat
 
 
 def _sightings() -> list[Sighting]:
-    marks = [RowMark(batch=9, row_index=index, timeout_id=ID) for index in (0, 1)]  # type: ignore[arg-type]
+    marks = [RowTag(batch=9, row_index=index, timeout_id=ID) for index in (0, 1)]  # type: ignore[arg-type]
     return [Sighting(row=mark, body_bytes=7) for mark in marks]

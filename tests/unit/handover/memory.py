@@ -20,7 +20,7 @@ from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, Pending, StoreEndpoint, T
 from migrator.nservicebus.conversion import Quarantine
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
     BatchId,
     EndpointName,
@@ -174,8 +174,8 @@ class MemoryLedger:
             raise LeaseLost("stale token")
 
 
-Message = tuple[Pass, int | None, str]
-"""Pass, row index (None: the receipt), timeout id."""
+Message = tuple[Attempt, int | None, str]
+"""Attempt, row index (None: the receipt), timeout id."""
 
 
 class MemoryBroker:
@@ -185,10 +185,10 @@ class MemoryBroker:
         self.clock = clock
         self.chance = chance
         self.staging: list[Message] = []
-        self.receipts: list[Pass] = []
-        self.unrouted: list[Pass] = []
+        self.receipts: list[Attempt] = []
+        self.unrouted: list[Attempt] = []
         """Receipts on their way."""
-        self.arrived_s: dict[Pass, float] = {}
+        self.arrived_s: dict[Attempt, float] = {}
         self.is_routed = True
         self.hop_s_per_row = 0.0
         self.delivered: Counter[str] = Counter()
@@ -231,7 +231,7 @@ class MemoryLink:
         self.served = 0
         self.breaks_when_served = False
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
         for outgoing in messages:
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
@@ -271,32 +271,32 @@ class MemoryStaging:
         self.unacked: list[Message] = []
         self.is_void = False
         """What is held has been delivered again, so whatever is said of it has no effect."""
-        self.outgoing: dict[tuple[Pass, int], Outgoing] = getattr(broker, "outgoing", {})
+        self.outgoing: dict[tuple[Attempt, int], Outgoing] = getattr(broker, "outgoing", {})
         broker.outgoing = self.outgoing  # type: ignore[attr-defined]
 
-    def publish(self, batch_pass: Pass, messages: Iterable[Outgoing]) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
         for outgoing in messages:
             assert outgoing.delay_s >= 1, "a delay of 0 must never be staged"
             if self.broker.cut():
                 raise TargetUnavailable("cut while staging")
             index = outgoing.message.row_index
-            self.outgoing[batch_pass, index] = outgoing
-            self.broker.staging.append((batch_pass, index, outgoing.message.timeout_id))
-        self.broker.staging.append((batch_pass, None, ""))
+            self.outgoing[attempt, index] = outgoing
+            self.broker.staging.append((attempt, index, outgoing.message.timeout_id))
+        self.broker.staging.append((attempt, None, ""))
         self.broker.clock.elapsed += self.broker.seconds_per_pass
         if self.broker.cut():
             raise TargetUnavailable("cut before the last confirm")
 
-    def held(self) -> Mapping[Pass, Held]:
+    def held(self) -> Mapping[Attempt, Held]:
         return {
-            batch_pass: Held(
-                rows=frozenset(i for p, i, _ in self.unacked if p == batch_pass and i is not None),
-                has_receipt=any(p == batch_pass and i is None for p, i, _ in self.unacked),
+            attempt: Held(
+                rows=frozenset(i for p, i, _ in self.unacked if p == attempt and i is not None),
+                has_receipt=any(p == attempt and i is None for p, i, _ in self.unacked),
             )
-            for batch_pass in {p for p, _, _ in self.unacked}
+            for attempt in {p for p, _, _ in self.unacked}
         }
 
-    def receipts(self) -> Mapping[Pass, float]:
+    def receipts(self) -> Mapping[Attempt, float]:
         self.broker.try_again()
         now_s, arrived_s = self.broker.clock.elapsed, self.broker.arrived_s
         return {each: now_s - arrived_s.get(each, now_s) for each in self.broker.receipts}
@@ -319,36 +319,36 @@ class MemoryStaging:
                 return is_enough()
             self.broker.clock.elapsed += max(timeout_s / 4, 0.001)
 
-    def discard(self, batch_pass: Pass) -> None:
-        self.unacked = [m for m in self.unacked if m[0] != batch_pass]
+    def discard(self, attempt: Attempt) -> None:
+        self.unacked = [m for m in self.unacked if m[0] != attempt]
 
-    def commit(self, batch_pass: Pass, rows: frozenset[int]) -> None:
-        if {(p, i) for p, i, _ in self.unacked} != {(batch_pass, i) for i in (*rows, None)}:
+    def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
+        if {(p, i) for p, i, _ in self.unacked} != {(attempt, i) for i in (*rows, None)}:
             raise HandOverDoubtful("the nack would cover something else")
         if self.broker.cut():
             if self.broker.chance.random() < 0.5:
-                self._dead_letter(batch_pass)
+                self._dead_letter(attempt)
             raise TargetUnavailable("cut around the nack")
         self.is_void = self.broker.split()
         if not self.is_void:
-            self._dead_letter(batch_pass)
+            self._dead_letter(attempt)
 
-    def _dead_letter(self, batch_pass: Pass) -> None:
+    def _dead_letter(self, attempt: Attempt) -> None:
         for _, index, _ in self.unacked:
             if index is not None:
-                self.broker.arrive(self.outgoing[batch_pass, index])
+                self.broker.arrive(self.outgoing[attempt, index])
         hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
-        self.broker.arrived_s[batch_pass] = self.broker.clock.elapsed + hop_s
-        self.broker.unrouted.append(batch_pass)
+        self.broker.arrived_s[attempt] = self.broker.clock.elapsed + hop_s
+        self.broker.unrouted.append(attempt)
         self.broker.try_again()
         self.unacked = []
 
     def bind_again(self) -> None:
         self.broker.is_routed = True
 
-    def settle_receipt(self, batch_pass: Pass) -> None:
-        if batch_pass in self.broker.receipts:
-            self.broker.receipts.remove(batch_pass)
+    def settle_receipt(self, attempt: Attempt) -> None:
+        if attempt in self.broker.receipts:
+            self.broker.receipts.remove(attempt)
 
     def die(self) -> None:
         self.broker.staging[:0] = self.unacked

@@ -32,7 +32,7 @@ from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Reason, Rules
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import QueueName
 from tests.unit.handover.memory import (
     ENDPOINT,
@@ -336,7 +336,7 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
 
 
 def _refusing(
-    link: MemoryLink, _pass: Pass, messages: Iterable[Outgoing], settled: Settled
+    link: MemoryLink, _pass: Attempt, messages: Iterable[Outgoing], settled: Settled
 ) -> None:
     for outgoing in messages:
         if not link.broker.cut():
@@ -537,7 +537,7 @@ def test_a_doubtful_batch_that_comes_back_whole_is_sent_again() -> None:
     world.die()
     (batch,) = world.ledger.batches.values()
     world.ledger.batches[batch.id] = replace(batch, state=BatchState.DOUBTFUL)
-    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    waste = Attempt(batch=batch.id, number=batch.attempt - 1)
     world.broker.staging.insert(0, (waste, 0, "waste"))
     for n in range(BATCH):
         row = timeout(100 + n, 7200.0 + n)
@@ -557,7 +557,7 @@ def test_a_commit_that_comes_back_before_waste_of_its_older_pass_is_sent_again()
         work(session)
     world.die()
     (batch,) = world.ledger.batches.values()
-    waste = Pass(batch=batch.id, attempt=batch.attempt - 1)
+    waste = Attempt(batch=batch.id, number=batch.attempt - 1)
     world.broker.staging.append((waste, 0, "waste"))
     world.run_to_the_end(Mode.STAGED)
     assert (world.lost(), world.doubled()) == ([], [])
@@ -622,13 +622,13 @@ def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
     for batch in world.ledger.batches.values():
         world.ledger.batches[batch.id] = replace(batch, state=BatchState.COMMITTING, attempt=1)
     awaited, back = world.ledger.batches.values()
-    world.broker.staging = [(back.current_pass, row, "") for row in (*range(BATCH), None)]
+    world.broker.staging = [(back.current_attempt, row, "") for row in (*range(BATCH), None)]
     seen: list[BatchState] = []
 
     def guard() -> None:
         seen.append(world.ledger.batches[back.id].state)
         if world.clock.elapsed > 5:
-            world.broker.receipts.append(awaited.current_pass)
+            world.broker.receipts.append(awaited.current_attempt)
 
     staged = StagedHandOver(
         batches=world.ledger,

@@ -18,7 +18,7 @@ from migrator.delays.routing import DelaysVersion, address
 from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
 from migrator.handover.link import LinkSettings, RabbitLink, open_link
-from migrator.nservicebus.marks import Pass
+from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
@@ -43,9 +43,9 @@ def vhost_with_levels(node: RabbitNode) -> Iterator[str]:
             node.delete_vhost(name)
 
 
-def a_pass(batch: int = 1, attempt: int = 1) -> Pass:
+def an_attempt(batch: int = 1, attempt: int = 1) -> Attempt:
     """Return a pass by its numbers."""
-    return Pass(batch=BatchId(batch), attempt=attempt)
+    return Attempt(batch=BatchId(batch), number=attempt)
 
 
 def message(

@@ -18,7 +18,7 @@ from migrator.errors import DeliveryLimitNear
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
-from migrator.nservicebus.marks import Pass, build_mark
+from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
 from migrator.verify.evidence import Line
 from migrator.verify.evidence_port import Evidence
@@ -159,9 +159,9 @@ class World:
         delays: DelaysVersion = DelaysVersion.V2,
     ) -> None:
         """Put a message of *row* into its level."""
-        batch_pass = Pass(batch=row.batch, attempt=1)
+        attempt = Attempt(batch=row.batch, number=1)
         if mark is None:
-            mark = build_mark(LEDGER_ID, batch_pass, row.row_index)
+            mark = build_tag(LEDGER_ID, attempt, row.row_index)
         wait_s = max(delay_s(row.due_at, now=self.now()) + late_s, 1)
         where = address(delays, wait_s, QueueName("Shipping"))
         self.of(delays).setdefault(where.level if level is None else level, []).append(
