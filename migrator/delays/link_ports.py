@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from migrator.delays.routing import Address
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import NativeMessage, QueueName
+from migrator.rabbitmq.messages import PublishResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +22,6 @@ class Outgoing:
     """0: already due; routed through to the destination at once."""
     address: Address
     """The native exchange, level and key; the link may know a faster way to the same level."""
-
-
-@dataclass(slots=True)
-class Settled:
-    """What the broker answered so far, by row index; filled while ``publish`` goes on."""
-
-    confirmed: set[int] = field(default_factory=set)
-    returned: set[int] = field(default_factory=set)
-    """Unroutable (mandatory) and therefore nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +46,9 @@ class Link(Protocol):
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(
+        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
+    ) -> None:
         """Publish mandatory into the native delays; return once each message was answered.
 
         *messages* is read lazily, as the window of unconfirmed messages allows, so that delays
@@ -62,7 +56,7 @@ class Link(Protocol):
 
         Raises:
             TargetUnavailable: The connection went away, or the broker blocked us past the
-                deadline. ``settled`` says what was answered before; the rest is unknown.
+                deadline. *result* says what was answered before; the rest is unknown.
         """
         ...
 

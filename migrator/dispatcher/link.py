@@ -12,17 +12,16 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.delays.link_ports import Settled
-from migrator.dispatcher.ports import Answers, Delivery, Letter
+from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetUnavailable
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.frames import encode_envelope, encode_properties
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.properties import Properties, read_properties
-from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
@@ -126,12 +125,11 @@ class RabbitSatelliteLink:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
+    def publish(self, letters: Iterable[Letter], answers: PublishResult) -> None:
         """Publish *letters*; see ``ports.SatelliteLink``."""
-        settled = Settled(confirmed=answers.confirmed, returned=answers.returned)
         alike: dict[Hashable, set[int]] = {}
         try:
-            self._publisher.publish(_NO_ATTEMPT, _parcels(letters, alike), settled)
+            self._publisher.publish(_NO_ATTEMPT, _encoded(letters, alike), answers)
         finally:
             _doubt_alike(answers, alike)
 
@@ -161,7 +159,7 @@ class RabbitSatelliteLink:
         self._is_woken = True
 
 
-def _doubt_alike(answers: Answers, alike: Mapping[Hashable, set[int]]) -> None:
+def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> None:
     """Count letters that cannot be told apart as returned as soon as one of them was.
 
     Should a queue vanish between two of them, one confirmed and one returned could change places.
@@ -172,13 +170,15 @@ def _doubt_alike(answers: Answers, alike: Mapping[Hashable, set[int]]) -> None:
             answers.confirmed -= keys
 
 
-def _parcels(letters: Iterable[Letter], alike: dict[Hashable, set[int]]) -> Iterator[Parcel]:
+def _encoded(
+    letters: Iterable[Letter], alike: dict[Hashable, set[int]]
+) -> Iterator[EncodedMessage]:
     """Yield what to send; note in *alike* which letters share an identity."""
     for letter in letters:
         message = letter.message
         identity = _identity(letter.exchange, letter.routing_key, message)
         alike.setdefault(identity, set()).add(letter.key)
-        yield Parcel(
+        yield EncodedMessage(
             letter.key,
             letter.exchange,
             letter.routing_key,
@@ -188,18 +188,18 @@ def _parcels(letters: Iterable[Letter], alike: dict[Hashable, set[int]]) -> Iter
         )
 
 
-def _properties(message: Envelope | NativeMessage) -> bytes:
-    if isinstance(message, Envelope):
-        return encode_envelope(message)
+def _properties(message: RawMessage | NativeMessage) -> bytes:
+    if isinstance(message, RawMessage):
+        return encode_raw(message)
     return encode_properties(message, app_id=None, headers=message.headers)
 
 
-def _identity(exchange: str, key: str, message: Envelope | NativeMessage) -> Hashable:
+def _identity(exchange: str, key: str, message: RawMessage | NativeMessage) -> Hashable:
     """Return what tells a message from others when the broker gives it back.
 
     Two letters that share it go the same way at the same moment: either both find it or none.
     """
-    if isinstance(message, Envelope) and message.raw_properties is not None:
+    if isinstance(message, RawMessage) and message.raw_properties is not None:
         return _identity_of(exchange, key, read_properties(message.raw_properties))
     return exchange, key, message.message_id, message.headers.get(RELATED_TO_TIMEOUT_ID)
 

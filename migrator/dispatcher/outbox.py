@@ -11,9 +11,10 @@ from typing import Final
 from migrator.delays.due import delay_s
 from migrator.delays.routing import DelaysVersion, address
 from migrator.dispatcher.delivery import sent_at
-from migrator.dispatcher.ports import Answers, Delivery, Letter, Route
-from migrator.nservicebus.envelopes import Envelope
+from migrator.dispatcher.ports import Delivery, Letter, Route
+from migrator.nservicebus.envelopes import RawMessage
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, StoredTimeout
+from migrator.rabbitmq.messages import PublishResult
 
 MOST_LETTERS: Final = 500
 """Sent in one go; what gets due meanwhile waits for their answers, some 50 ms."""
@@ -51,7 +52,7 @@ class Copy:
     """A copy of a message: for a retry queue, the error queue, or its own queue."""
 
     delivery: Delivery
-    message: Envelope
+    message: RawMessage
     queue: str
     is_final: bool
     """It goes to the error queue."""
@@ -128,7 +129,7 @@ def _letter(key: int, item: Item, version: DelaysVersion, now: datetime) -> Lett
     return Letter(key=key, exchange=exchange, routing_key=routing_key, message=message)
 
 
-def sorted_out(items: Sequence[Item], answers: Answers) -> Sent:
+def sorted_out(items: Sequence[Item], answers: PublishResult) -> Sent:
     """Return *items* by what the broker said about their letters."""
     sent = Sent()
     for key, item in enumerate(items):

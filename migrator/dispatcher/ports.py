@@ -6,14 +6,15 @@ Source: reference ``timeout-manager.md``; design section 10.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from migrator.delays.link_ports import Unreachable
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import Lane, NativeMessage, QueueName, TimeoutId
+from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.ports import Claims
 
 
@@ -63,16 +64,7 @@ class Letter:
     """What the answer names it by; unique in its call."""
     exchange: str
     routing_key: str
-    message: Envelope | NativeMessage
-
-
-@dataclass(slots=True)
-class Answers:
-    """What the broker said about letters, by key; those in neither set were refused (nack)."""
-
-    confirmed: set[int] = field(default_factory=set)
-    returned: set[int] = field(default_factory=set)
-    """Unroutable, and therefore nowhere."""
+    message: RawMessage | NativeMessage
 
 
 class SatelliteLink(Protocol):
@@ -104,7 +96,7 @@ class SatelliteLink(Protocol):
         """Return what was delivered since the last call, in the order of each queue."""
         ...
 
-    def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
+    def publish(self, letters: Iterable[Letter], answers: PublishResult) -> None:
         """Publish *letters*, drawn as the window allows; return once each was answered.
 
         *answers* is filled meanwhile, so that it tells what was answered before an error.

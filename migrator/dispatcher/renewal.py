@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.recoverability import can_be_retried_later, retries_so_far, retry_copy
 
 OFTEN: Final = 8
@@ -30,7 +30,7 @@ def is_worn(message: IncomingMessage, *, frame_max_bytes: int) -> bool:
     return came_back_often and can_be_retried_later(message, frame_max_bytes=frame_max_bytes)
 
 
-def renewed_copy(message: IncomingMessage) -> Envelope:
+def renewed_copy(message: IncomingMessage) -> RawMessage:
     """Return *message* for its own queue; a row made of it has the same id, and it is marked."""
     copy = retry_copy(message, retries=retries_so_far(message, limit=_ANY_NUMBER))
     return replace(copy, headers={**copy.headers, h.OUR_RENEWAL: "True"})

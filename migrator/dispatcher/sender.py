@@ -20,7 +20,7 @@ from migrator.dispatcher.outbox import (
     sorted_out,
 )
 from migrator.dispatcher.parts import DispatcherParts
-from migrator.dispatcher.ports import Answers, Delivery, Letter, SatelliteLink
+from migrator.dispatcher.ports import Delivery, Letter, SatelliteLink
 from migrator.dispatcher.tracing import tell_of
 from migrator.dispatcher.trouble import Trouble
 from migrator.dispatcher.watch import Watch
@@ -28,6 +28,7 @@ from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.recoverability import Failure
 from migrator.nservicebus.timeouts import EndpointName
+from migrator.rabbitmq.messages import PublishResult
 
 AGAIN_AFTER: Final = timedelta(seconds=5)
 """A copy that no queue took is tried again after this."""
@@ -71,7 +72,7 @@ class Sender:
         items = self._chosen(self._outbox.take(self._watch.now()))
         if not items:
             return
-        answers, began_s = Answers(), self._parts.clock.monotonic_s()
+        answers, began_s = PublishResult(), self._parts.clock.monotonic_s()
         try:
             self._link.publish(self._letters(items), answers)
         except TargetError as exc:
@@ -120,7 +121,7 @@ class Sender:
                 self._parts.fault("dispatch.publishing")
             yield letter
 
-    def _note(self, items: Sequence[Item], answers: Answers, began_s: float) -> None:
+    def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
         """Remember which rows were sent, also when the link is gone."""
         taken, now = answers.confirmed - answers.returned, self._watch.now()
         for key, item in enumerate(items):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from migrator.delays.link_ports import Link, Settled, Unreachable
+from migrator.delays.link_ports import Link, Unreachable
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
@@ -21,6 +21,7 @@ from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
+from migrator.rabbitmq.messages import PublishResult
 
 _log = logging.getLogger(__name__)
 
@@ -49,11 +50,11 @@ class DirectHandOver:
         self._clock = clock
         self._version = version
         self._fault = fault
-        self._answered: dict[Attempt, tuple[Settled, _Refusals]] = {}
+        self._answered: dict[Attempt, tuple[PublishResult, _Refusals]] = {}
 
     def answered(self, batch: Batch) -> Collection[int]:
         """Return the rows of *batch* that the broker has answered to this process, if any."""
-        settled, _ = self._answered.get(batch.current_attempt, (Settled(), None))
+        settled, _ = self._answered.get(batch.current_attempt, (PublishResult(), None))
         return settled.confirmed | settled.returned
 
     def hand_over(
@@ -88,13 +89,13 @@ class DirectHandOver:
             return batch
         batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
         self._answered = {
-            batch.current_attempt: (Settled(), _Refusals())
+            batch.current_attempt: (PublishResult(), _Refusals())
         }  # another owner may have ended others
         self._fault("direct.begun")
         return batch
 
     def _settle(
-        self, prepared: Prepared, batch: Batch, settled: Settled, lease: Lease
+        self, prepared: Prepared, batch: Batch, settled: PublishResult, lease: Lease
     ) -> tuple[Batch, frozenset[int]]:
         unroutable = [
             Lost(
@@ -162,7 +163,7 @@ def _returned(destination: str) -> Unreachable:
     )
 
 
-def _arrived(prepared: Prepared, settled: Settled) -> Collection[str | None]:
+def _arrived(prepared: Prepared, settled: PublishResult) -> Collection[str | None]:
     """Return the Destination columns of messages that are at their destination.
 
     Those with a delay are only in a level; nobody knows yet whether they find their way out.
@@ -174,5 +175,5 @@ def _arrived(prepared: Prepared, settled: Settled) -> Collection[str | None]:
     }
 
 
-def _is_answered(row_index: int, settled: Settled) -> bool:
+def _is_answered(row_index: int, settled: PublishResult) -> bool:
     return row_index in settled.confirmed or row_index in settled.returned

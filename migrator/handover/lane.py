@@ -34,7 +34,7 @@ _WORK: Final = "hand over"
 _AHEAD: Final = 2
 """Batches under way behind the one in hand: one is claimed while the other is converted."""
 
-Settled = Callable[[Batch, int, float], None]
+HandedOver = Callable[[Batch, int, float], None]
 """Called with a batch that is handed over, how many of its rows went to the broker, and how many
 seconds after its claim, or after it was taken up."""
 
@@ -63,7 +63,7 @@ class LaneParts:
     """Prepares one batch after the other, and may wait for *claiming*."""
     pace: Callable[[], Pace]
     """Asked before every batch."""
-    settled: Settled = lambda _batch, _rows, _seconds: None
+    settled: HandedOver = lambda _batch, _rows, _seconds: None
     tracer: Tracer = field(default_factory=NoTracer)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.delays.due import BITS
-from migrator.delays.link_ports import Outgoing, Settled, Staging
+from migrator.delays.link_ports import Outgoing, Staging
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
@@ -23,9 +23,9 @@ from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
-from migrator.rabbitmq.frames import encode_properties
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties
 from migrator.rabbitmq.names import guard_queue
-from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 
 _log = logging.getLogger(__name__)
@@ -155,9 +155,11 @@ class RabbitLink:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._wire.blocked_reason
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(
+        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
+    ) -> None:
         """Publish into the native delays; see ``ports.Link``."""
-        self._publisher.publish(attempt, self._parcels(attempt, messages), settled)
+        self._publisher.publish(attempt, self._encoded(attempt, messages), result)
 
     def staging(self) -> Staging:
         """Return the lane's staging queue, declared, bound and consumed from now on."""
@@ -197,14 +199,14 @@ class RabbitLink:
             self._wire.abandon()
         self._wire.pump.close()
 
-    def _parcels(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+    def _encoded(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[EncodedMessage]:
         ledger_id = self._settings.ledger_id
         for outgoing in messages:
             message, address = outgoing.message, outgoing.address
             app_id = build_tag(ledger_id, attempt, message.row_index)
             # a delay of 0 is routed through by level 00's exchange; its queue would add a second
             exchange = self._exchanges[address.level] if outgoing.delay_s else address.exchange
-            yield Parcel(
+            yield EncodedMessage(
                 message.row_index,
                 exchange,
                 address.routing_key,

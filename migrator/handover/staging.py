@@ -22,16 +22,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from migrator.delays.due import BITS
-from migrator.delays.link_ports import Held, Outgoing, Settled
+from migrator.delays.link_ports import Held, Outgoing
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import HandOverDoubtful, TargetUnavailable
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import AdminSession
-from migrator.rabbitmq.frames import encode_bare_properties, encode_properties
+from migrator.rabbitmq.messages import (
+    EncodedMessage,
+    PublishResult,
+    encode_bare_properties,
+    encode_properties,
+)
 from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
-from migrator.rabbitmq.publisher import RECEIPT_INDEX, Parcel, Publisher
+from migrator.rabbitmq.publisher import RECEIPT_INDEX, Publisher
 from migrator.rabbitmq.wire import Wire
 
 _DELIVERY_LIMIT: Final = 100_000
@@ -158,9 +163,9 @@ class RabbitStaging:
 
     def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
         """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
-        settled = Settled()
+        settled = PublishResult()
         self._published.add(attempt)
-        sent = _Counted(self._parcels(attempt, messages))
+        sent = _Counted(self._encoded(attempt, messages))
         self._publisher.publish(attempt, sent, settled)
         if settled.returned or len(settled.confirmed) != sent.count:
             raise TargetUnavailable(
@@ -230,13 +235,13 @@ class RabbitStaging:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def _parcels(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[Parcel]:
+    def _encoded(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[EncodedMessage]:
         ledger_id, exchange = self._queues.ledger_id, self._queues.staging
         for outgoing in messages:
             message = outgoing.message
             headers = message.headers | {CONFIRMATION_ID: str(outgoing.address.level)}
             app_id = build_tag(ledger_id, attempt, message.row_index)
-            yield Parcel(
+            yield EncodedMessage(
                 message.row_index,
                 exchange,
                 outgoing.address.routing_key,
@@ -245,13 +250,13 @@ class RabbitStaging:
             )
         yield self._receipt(attempt)
 
-    def _receipt(self, attempt: Attempt) -> Parcel:
+    def _receipt(self, attempt: Attempt) -> EncodedMessage:
         queues = self._queues
         properties = encode_bare_properties(
             app_id=build_tag(queues.ledger_id, attempt, None),
             headers={CONFIRMATION_ID: receipt_value(queues.ledger_id, queues.lane)},
         )
-        return Parcel(RECEIPT_INDEX, queues.staging, "receipt", properties, b"")
+        return EncodedMessage(RECEIPT_INDEX, queues.staging, "receipt", properties, b"")
 
     # ── the one nack ────────────────────────────────────────────────────────────────────────
 
@@ -324,11 +329,11 @@ class RabbitStaging:
 class _Counted:
     """Iterates once over parcels and remembers how many there were."""
 
-    def __init__(self, parcels: Iterator[Parcel]) -> None:
-        self._parcels = parcels
+    def __init__(self, parcels: Iterator[EncodedMessage]) -> None:
+        self._encoded = parcels
         self.count = 0
 
-    def __iter__(self) -> Iterator[Parcel]:
-        for parcel in self._parcels:
+    def __iter__(self) -> Iterator[EncodedMessage]:
+        for parcel in self._encoded:
             self.count += 1
             yield parcel

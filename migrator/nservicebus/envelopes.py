@@ -29,7 +29,7 @@ class IncomingMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class RawMessage:
     """One message to be published as it is."""
 
     message_id: str | None

@@ -12,7 +12,7 @@ from typing import Final
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import SHORT_STRING_BYTES, frame_bytes, utf8_bytes
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.incoming import normalised_headers, unicode_text
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
@@ -79,7 +79,7 @@ def retries_so_far(message: IncomingMessage, *, limit: int) -> int:
     return max(0, min(found, limit))
 
 
-def retry_copy(message: IncomingMessage, *, retries: int) -> Envelope:
+def retry_copy(message: IncomingMessage, *, retries: int) -> RawMessage:
     """Return *message* for a retry queue, marked as having been retried *retries* times.
 
     It asks for what the original asks for, and a row made of it has the same id. A message that
@@ -110,7 +110,7 @@ def failed_copy(
     at: FailedAt,
     now: datetime,
     frame_max_bytes: int,
-) -> Envelope:
+) -> RawMessage:
     """Return *message* for the error queue, with the fault headers of versions 6 and 7.
 
     ``NServiceBus.Retries`` goes here, although a delayed retry that is stored keeps it: the
@@ -181,8 +181,8 @@ def _leaves(headers: Mapping[str, str | int | None], frame_max_bytes: int) -> in
 
 def _envelope(
     message: IncomingMessage, headers: Mapping[str, str | None], message_id: str | None
-) -> Envelope:
-    return Envelope(
+) -> RawMessage:
+    return RawMessage(
         message_id=_property(message_id),
         correlation_id=_property(message.correlation_id),
         type=_property(message.type),
@@ -197,7 +197,7 @@ def _property(text: str | None) -> str | None:
     return None if text is None else unicode_text(text)
 
 
-def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> Envelope:
+def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> RawMessage:
     """Return *message* as it came where that is harmless, else its body with *faults* alone."""
     flags = int.from_bytes(message.raw_properties[:2], "big")
     is_harmless = not flags & _HARMFUL_FLAGS and not any(
@@ -208,8 +208,8 @@ def _unread_copy(message: IncomingMessage, faults: Mapping[str, str | None]) -> 
     return replace(_raw_copy(message), headers=faults, raw_properties=None)
 
 
-def _raw_copy(message: IncomingMessage) -> Envelope:
-    return Envelope(
+def _raw_copy(message: IncomingMessage) -> RawMessage:
+    return RawMessage(
         message_id=None,
         correlation_id=None,
         type=None,

@@ -27,16 +27,15 @@ from typing import Any, Final
 
 from pika.spec import Basic
 
-from migrator.delays.link_ports import Settled
 from migrator.delays.routing import parse_routing_key
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
-from migrator.rabbitmq.frames import encode_publish
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_publish
 from migrator.rabbitmq.wire import Wire
 
 IdentityOfReturned = Callable[[Any, Any], Hashable]
-"""From method and properties of a returned message to what its parcel is known by."""
+"""From method and properties of a returned message to what its message is known by."""
 
 RECEIPT_INDEX: Final = -1
 """Stands for the receipt among the row indexes of a pass."""
@@ -56,25 +55,12 @@ class WindowLimits:
     """Longest time without any progress while the broker does not block us."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """One message in wire terms."""
-
-    row_index: int
-    exchange: str
-    routing_key: str
-    properties: bytes
-    body: bytes
-    identity: Hashable = None
-    """What a returned message is known by; None: its pass and row index, by its tag."""
-
-
 @dataclass(slots=True, eq=False)
 class _Target:
     """The pass an answer belongs to."""
 
     attempt: Attempt
-    settled: Settled
+    result: PublishResult
     unanswered: int = 0
 
 
@@ -90,7 +76,7 @@ class Publisher:
     ) -> None:
         """Open a channel with confirms on *wire*.
 
-        *identity_of_returned* reads a returned message's identity where parcels carry one of
+        *identity_of_returned* reads a returned message's identity where messages carry one of
         their own; else it is the tag's.
         """
         self._wire = wire
@@ -112,13 +98,15 @@ class Publisher:
         self._answers = 0
         self._bytes_out = 0
 
-    def publish(self, attempt: Attempt, parcels: Iterable[Parcel], settled: Settled) -> None:
-        """Publish *parcels* and return once each was answered; see ``ports.Link.publish``.
+    def publish(
+        self, attempt: Attempt, messages: Iterable[EncodedMessage], result: PublishResult
+    ) -> None:
+        """Publish *messages* and return once each was answered; see ``ports.Link.publish``.
 
-        An error of *parcels* is raised when all that was sent before it is answered.
+        An error of *messages* is raised when all that was sent before it is answered.
         """
-        target = _Target(attempt, settled)
-        source = iter(parcels)
+        target = _Target(attempt, result)
+        source = iter(messages)
         while True:
             self._wait(self._has_room)
             try:
@@ -143,42 +131,42 @@ class Publisher:
             and self._wire.buffered_bytes < _BUFFER_BYTES
         )
 
-    def _draw(self, source: Iterator[Parcel]) -> list[Parcel]:
+    def _draw(self, source: Iterator[EncodedMessage]) -> list[EncodedMessage]:
         """Draw what may be sent now; nothing of it counts until it is sent as a whole."""
-        drawn: list[Parcel] = []
+        drawn: list[EncodedMessage] = []
         most = min(_SLICE_MESSAGES, self._limits.messages - len(self._waiting))
         size = 0
         while len(drawn) < most and size < _SLICE_BYTES:
-            parcel = next(source, None)
-            if parcel is None:
+            message = next(source, None)
+            if message is None:
                 break
-            drawn.append(parcel)
-            size += len(parcel.body) + len(parcel.properties)
+            drawn.append(message)
+            size += len(message.body) + len(message.properties)
             if self._waiting_bytes + size >= self._limits.body_bytes:
                 break
         return drawn
 
-    def _send(self, target: _Target, drawn: list[Parcel]) -> None:
+    def _send(self, target: _Target, drawn: list[EncodedMessage]) -> None:
         pieces: list[bytes] = []
-        for parcel in drawn:
+        for message in drawn:
             pieces += encode_publish(
                 self._channel.channel_number,
-                parcel.exchange,
-                parcel.routing_key,
-                parcel.properties,
-                parcel.body,
+                message.exchange,
+                message.routing_key,
+                message.properties,
+                message.body,
                 frame_max_bytes=self._frame_max_bytes,
             )
         self._wire.send(_joined(pieces))
-        for parcel in drawn:
+        for message in drawn:
             self._sent_tag += 1
             self._waiting[self._sent_tag] = (
                 target,
-                parcel.row_index,
-                len(parcel.body),
-                parcel.identity,
+                message.row_index,
+                len(message.body),
+                message.identity,
             )
-            self._waiting_bytes += len(parcel.body)
+            self._waiting_bytes += len(message.body)
         self._bytes_out += sum(map(len, pieces))
         target.unanswered += len(drawn)
 
@@ -228,9 +216,9 @@ class Publisher:
         self._waiting_bytes -= size
         target.unanswered -= 1
         if self._returned and self._was_returned(identity or (target.attempt, row_index)):
-            target.settled.returned.add(row_index)
+            target.result.returned.add(row_index)
         elif is_ack:
-            target.settled.confirmed.add(row_index)
+            target.result.confirmed.add(row_index)
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""

@@ -32,7 +32,7 @@ from migrator.rabbitmq.connection import (
     opening_error,
     pika_parameters,
 )
-from migrator.rabbitmq.frames import read_content_header, whole_content_header
+from migrator.rabbitmq.messages import read_content_header, whole_content_header
 from migrator.rabbitmq.properties import read_properties
 
 _OPEN_TIMEOUT_S: Final = 20.0

@@ -16,7 +16,7 @@ from migrator.dispatcher.ports import SatelliteLink
 from migrator.dispatcher.session import DispatcherSession
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
-from migrator.handover.lane import LaneParts, LaneSession, Settled
+from migrator.handover.lane import HandedOver, LaneParts, LaneSession
 from migrator.ledger.lease_keeper import HeldLease
 from migrator.ledger.work import StoreEndpoint, T
 from migrator.nservicebus.timeouts import EndpointName, RunId
@@ -71,7 +71,7 @@ class LaneOpener:
         gate: Gate,
         holding: Holding,
         knobs: Knobs,
-        settled: Settled,
+        settled: HandedOver,
         tracer: Tracer,
         due_times: DueTimeGuard,
     ) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from migrator.delays.due import BITS
 from migrator.delays.level_ports import LevelMessage
-from migrator.delays.link_ports import Settled
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import RabbitLevels
 from migrator.delays.topology import declare_entries
@@ -23,9 +22,9 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
-from migrator.rabbitmq.frames import FRAME_OVERHEAD_BYTES
+from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
-from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.publisher import Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 from migrator.transfer.copies import Unreadable, aside_properties, moved_properties
 from migrator.transfer.moving import Move
@@ -125,11 +124,13 @@ class RabbitRelocation:
         frame = self._giving.frame_max_bytes
         return frame - FRAME_OVERHEAD_BYTES - _CONTENT_BYTES if frame else _UNLIMITED_BYTES
 
-    def move(self, moves: Iterable[Move], answers: Settled) -> None:
+    def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
         """Publish *moves*; see ``ports.Relocator``."""
-        self._publisher.publish(_NO_ATTEMPT, self._parcels(moves), answers)
+        self._publisher.publish(_NO_ATTEMPT, self._encoded(moves), answers)
 
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
+    def put_aside(
+        self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
+    ) -> None:
         """Publish copies to *queue* on the source; see ``ports.Relocator``."""
         self._putting_aside(queue).publish(_NO_ATTEMPT, _copies(queue, messages), answers)
 
@@ -142,12 +143,12 @@ class RabbitRelocation:
         """Close all connections; never raises."""
         self._pump.close()
 
-    def _parcels(self, moves: Iterable[Move]) -> Iterator[Parcel]:
+    def _encoded(self, moves: Iterable[Move]) -> Iterator[EncodedMessage]:
         for move in moves:
             message, address = move.message, move.address
             # a delay of 0 is routed through by level 00's exchange; its queue would add a second
             exchange = self._exchanges[address.level] if move.delay_s else address.exchange
-            yield Parcel(
+            yield EncodedMessage(
                 move.key,
                 exchange,
                 address.routing_key,
@@ -175,14 +176,14 @@ def _returned_identity(method: Any, _properties: Any) -> Hashable:
     return method.exchange, method.routing_key
 
 
-def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[Parcel]:
+def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedMessage]:
     for message in messages:
         found = {FOUND_KEY: message.routing_key, FOUND_PROBLEM: message.problem or "routing key"}
         try:
             properties = aside_properties(message.raw_properties, put=found)
         except Unreadable:
             properties = message.raw_properties
-        yield Parcel(message.tag, "", queue, properties, message.body, ("", queue))
+        yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))
 
 
 def _exchanges(settings: RelocationSettings) -> tuple[str, ...]:

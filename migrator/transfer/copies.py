@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from migrator.rabbitmq.frames import encode_table
+from migrator.rabbitmq.messages import encode_table
 
 _FLAGS: Final = struct.Struct(">H")
 _UINT32: Final = struct.Struct(">I")

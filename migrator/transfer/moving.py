@@ -28,10 +28,11 @@ from migrator.delays.level_ports import (
     ScanEnd,
     ScanLimits,
 )
-from migrator.delays.link_ports import Destinations, Settled, Unreachable
+from migrator.delays.link_ports import Destinations, Unreachable
 from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, address
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.messages import PublishResult
 from migrator.transfer.judging import Judge, Movable, Stays
 from migrator.transfer.outcome import DestinationOutcome, LevelOutcome, Outcome, WhyLeft
 from migrator.transfer.rules import new_headers
@@ -69,7 +70,7 @@ class Relocator(Protocol):
         """The most that properties and headers of a message may take."""
         ...
 
-    def move(self, moves: Iterable[Move], answers: Settled) -> None:
+    def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
         """Publish *moves*, drawn as the window allows; return once each was answered.
 
         *answers* is filled meanwhile, so that it tells what was answered before an error.
@@ -80,7 +81,9 @@ class Relocator(Protocol):
         """
         ...
 
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
+    def put_aside(
+        self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
+    ) -> None:
         """Publish copies of *messages*, by tag, to a queue on the source, declared if need be.
 
         Their headers say in addition where they were found.
@@ -252,7 +255,7 @@ class Relocation:
             self._relocator.serve()
 
     def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
-        answers = Settled()
+        answers = PublishResult()
         if self._plan.is_dry:
             answers.confirmed.update(range(len(movable)))
         elif movable:
@@ -283,7 +286,7 @@ class Relocation:
     def _put_aside(
         self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
     ) -> None:
-        answers = Settled()
+        answers = PublishResult()
         if self._plan.is_dry:
             answers.confirmed.update(message.tag for message in poison)
         elif poison:

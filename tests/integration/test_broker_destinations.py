@@ -10,7 +10,6 @@ import pika
 import pytest
 
 from migrator.delays.destinations import DestinationRules, RabbitDestinations
-from migrator.delays.link_ports import Settled
 from migrator.delays.routing import BindingSpec, Topology
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetUnavailable
@@ -19,6 +18,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
 from migrator.rabbitmq.grants import least_grants
 from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.server import find_unbindable
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import (
@@ -123,7 +123,7 @@ def test_bound_destinations_are_reached(url: str) -> None:
         _conventional(channel, "Billing")
         channel.queue_declare("Bürø.☃", durable=True)
     assert not _reasons(_destinations(url), "Billing", "Bürø.☃")
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(url)) as link:
         messages = [
             outgoing(1, row, destination=name) for row, name in enumerate(("Billing", "Bürø.☃"))
@@ -249,7 +249,7 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     limited = vhost.node.amqp_url(vhost.name, user="least", password="pw")
     create_delays(connection(limited), V2)
     assert not _reasons(_destinations(limited), "Sales.Orders")
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(limited)) as link:
         link.publish(an_attempt(1), [outgoing(0, 0), outgoing(64, 1)], settled)
         staging = link.staging()

@@ -12,12 +12,13 @@ from urllib.parse import quote
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.link_ports import Outgoing, Settled
+from migrator.delays.link_ports import Outgoing
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
 from migrator.handover.link import RabbitLink, open_link
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import TlsMaterial, Vhost
 from tests.support.proxy import Proxy
@@ -70,7 +71,7 @@ def test_an_unroutable_message_is_matched_to_its_row(url: str) -> None:
     with plain_channel(url) as channel:
         channel.queue_declare("here", durable=True)
         channel.queue_bind("here", "nsb.v2.delay-delivery", "#.here")
-    settled = Settled()
+    settled = PublishResult()
     messages = [
         outgoing(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)
     ]
@@ -88,7 +89,7 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
     confirmed = 0
     with opened(link_settings(vhost.amqp_url)) as link:
         for number in range(1, 6):
-            settled = Settled()
+            settled = PublishResult()
             link.publish(
                 an_attempt(1, number), (outgoing(DAY_S, row) for row in range(300)), settled
             )
@@ -100,7 +101,7 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
 
 def test_nothing_is_sent_once_the_guard_says_so(url: str) -> None:
     """However much room there is: an owner that lost its lane publishes no row more."""
-    lost, settled, before = threading.Event(), Settled(), _waiting(url)
+    lost, settled, before = threading.Event(), PublishResult(), _waiting(url)
 
     def guard() -> None:
         if lost.is_set():
@@ -132,7 +133,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
             yield outgoing(0, row, destination="large", body=body)
 
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), messages(link), Settled())
+        link.publish(an_attempt(), messages(link), PublishResult())
     assert largest < 3_000_000
     with plain_channel(url) as channel:
         for row in range(20):
@@ -161,13 +162,13 @@ def test_the_window_bounds_what_is_drawn(
             drawn += 1
             yield outgoing(DAY_S, row, body=b"x" * body_bytes)
 
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(line.url(url), limits=limits)) as link:
         line.stall("to_client")
         with pytest.raises(TargetUnavailable, match="answered nothing for 1 s"):
             link.publish(an_attempt(), messages(), settled)
     assert drawn == most
-    assert settled == Settled()
+    assert settled == PublishResult()
 
 
 def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
@@ -181,7 +182,7 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
             yield outgoing(DAY_S, row)
         raise RuntimeError("the lease is lost")
 
-    first, second = Settled(), Settled()
+    first, second = PublishResult(), PublishResult()
     with opened(link_settings(line.url(url))) as link:
         line.stall("to_client")
         with pytest.raises(RuntimeError):
@@ -202,7 +203,7 @@ def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None
             yield outgoing(DAY_S, row)
         raise ClockInDoubt("it jumped", earliest=datetime.now(UTC))
 
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(fresh_url)) as link:
         with pytest.raises(ClockInDoubt):
             link.publish(an_attempt(), messages(), settled)
@@ -214,7 +215,7 @@ def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None
 def test_a_wire_cut_at_any_byte_leaves_the_truth(url: str, proxy: PlaceProxy, count: int) -> None:
     """After a cut, every row that is told confirmed is in the broker, none is told returned."""
     line, before = proxy(url), _waiting(url)
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(line.url(url))) as link:
         line.cut_after_bytes(count)
         with pytest.raises(TargetUnavailable):
@@ -232,7 +233,7 @@ def test_a_cut_around_the_answer_leaves_the_truth(
     """A confirm that never came is not told; the message is in the broker all the same."""
     monkeypatch.setattr("migrator.rabbitmq.connection.HEARTBEAT_S", 60)  # one is no answer
     line, before = proxy(url), _quiet(url)
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(line.url(url))) as link:
         line.cut_before_answer() if when == "before" else line.cut_after_answer()
         with pytest.raises(TargetUnavailable):
@@ -241,20 +242,20 @@ def test_a_cut_around_the_answer_leaves_the_truth(
     wait_until(lambda: _waiting(url) == before + 1)
 
 
-def _publish_and_idle(link: RabbitLink, settled: Settled) -> None:
+def _publish_and_idle(link: RabbitLink, settled: PublishResult) -> None:
     link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     link.idle(10)
 
 
 def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
     """A delayed message that is returned is no destination's fault; the next link heals it."""
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(url)) as link:
         with plain_channel(url) as channel:
             channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
         with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
             link.publish(an_attempt(), [outgoing(DAY_S)], settled)
-    assert settled == Settled()
+    assert settled == PublishResult()
     with opened(link_settings(url)) as link:
         link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     assert settled.confirmed == {0}
@@ -265,7 +266,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
 ) -> None:
     """During an alarm nothing is confirmed and the reason is told; afterwards all is."""
     reasons: list[str | None] = []
-    settled = Settled()
+    settled = PublishResult()
 
     def end_the_alarm(link: RabbitLink) -> None:
         wait_until(lambda: link.blocked_reason is not None)
@@ -294,7 +295,7 @@ def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url:
     try:
         with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
             with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
-                link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
+                link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
             began_s = time.monotonic()
             link.close()
             assert time.monotonic() - began_s < 8
@@ -323,7 +324,7 @@ def test_without_rights_the_native_exchanges_are_used(
     vhost.node.add_user("plain", "pw")
     vhost.node.set_permissions(vhost.name, "plain", configure="^$", write="^nsb", read="^nsb")
     limited = vhost.node.amqp_url(vhost.name, user="plain", password="pw")
-    settled = Settled()
+    settled = PublishResult()
     with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
         link.publish(an_attempt(), [outgoing(DAY_S)], settled)
     assert settled.confirmed == {0}
@@ -344,7 +345,7 @@ def test_a_refused_publish_is_no_network_problem(vhost: Vhost, fresh_url: str) -
         opened(link_settings(limited, use_entries=False)) as link,
         pytest.raises(AccessRefused, match=r"nsb\.v2\.delay-level-16"),
     ):
-        link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
+        link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
 
 
 def test_absent_levels_are_told(vhost: Vhost) -> None:
@@ -392,7 +393,7 @@ def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
     restart, RabbitMQ 3.10 loses its dead-letter workers for good.
     """
     assert rabbit_node.running  # where no node can be had, the test is skipped by this fixture
-    settled = Settled()
+    settled = PublishResult()
     with RabbitNode() as node:
         create_delays(connection(node.amqp_url()), V2)
 
@@ -417,7 +418,7 @@ def test_both_connection_string_forms_reach_the_broker(rabbit_node: RabbitNode, 
     pairs = f"host=127.0.0.1:{rabbit_node.amqp_port};virtualHost={name};username=guest"
     for text in (url, pairs):
         with opened(link_settings(text)) as link:
-            link.publish(an_attempt(), [outgoing(DAY_S)], Settled())
+            link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
     wait_until(lambda: _waiting(url) == before + 2)
 
 
@@ -441,7 +442,7 @@ def test_tls_with_our_authority_and_a_client_certificate(
         key_file=tls_material.client_key,
     )
     create_delays(connection(address, tls=complete), V2)
-    settled = Settled()
+    settled = PublishResult()
     with opened(link_settings(address, tls=complete)) as link:
         messages = [outgoing(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
         link.publish(an_attempt(), messages, settled)

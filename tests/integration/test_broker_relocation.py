@@ -12,13 +12,13 @@ import pytest
 
 from dev.servers import RabbitNode
 from migrator.delays.level_ports import LevelMessage
-from migrator.delays.link_ports import Settled
 from migrator.delays.routing import address
 from migrator.delays.scan import utc_now
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.clocks import is_our_clock
+from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.properties import read_properties
 from migrator.transfer.broker import (
     RabbitRelocation,
@@ -78,7 +78,7 @@ def _move(key: int, to: str, delay_s: int = 0, **properties: Any) -> Move:
 
 def test_what_finds_no_queue_is_told_apart(url: str) -> None:
     """Of messages without a delay, those for a bound destination arrive, others come back."""
-    answers = Settled()
+    answers = PublishResult()
     with _opened(url) as link:
         link.move([_move(n, "Billing" if n % 2 else "Blind") for n in range(20)], answers)
         link.serve()
@@ -93,7 +93,7 @@ def test_what_finds_no_queue_is_told_apart(url: str) -> None:
 def test_a_delay_is_entered_by_its_level(url: str) -> None:
     """By our entries and by the native exchanges alike; strangers' user ids do not matter."""
     for use_entries in (True, False):
-        answers = Settled()
+        answers = PublishResult()
         with _opened(url, use_entries=use_entries) as link:
             link.move([_move(1, "Billing", 1, user_id="somebody", expiration="1")], answers)
         assert answers.confirmed == {1}
@@ -106,7 +106,7 @@ def test_entries_that_may_not_be_made_are_done_without(url: str, rabbit_node: Ra
     vhost = url.rpartition("/")[2]
     rabbit_node.add_user("mover", "pw")
     rabbit_node.set_permissions(vhost, "mover", configure="^$", write=".*", read=".*")
-    answers = Settled()
+    answers = PublishResult()
     with _opened(rabbit_node.amqp_url(vhost, user="mover", password="pw")) as link:
         link.move([_move(1, "Billing")], answers)
     assert answers.confirmed == {1}
@@ -115,7 +115,7 @@ def test_entries_that_may_not_be_made_are_done_without(url: str, rabbit_node: Ra
 
 def test_copies_are_put_aside_with_where_they_were_found(url: str) -> None:
     """Key and reason come as headers before their own."""
-    answers = Settled()
+    answers = PublishResult()
     with _opened(url) as link:
         link.put_aside("migrator.poison.test", [_message(1, user_id="x")], answers)
         link.put_aside("migrator.poison.test", [_message(3)], answers)
@@ -129,7 +129,7 @@ def test_copies_are_put_aside_with_where_they_were_found(url: str) -> None:
 
 def test_an_exchange_that_is_missing_ends_it(url: str) -> None:
     """An exchange that does not exist closes the connection; nothing counts as confirmed."""
-    answers = Settled()
+    answers = PublishResult()
     nowhere = Move(
         key=1,
         message=_message(),

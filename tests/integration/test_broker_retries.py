@@ -8,12 +8,13 @@ import pytest
 
 from dev.servers import RabbitNode
 from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
-from migrator.dispatcher.ports import Answers, Delivery, Letter
+from migrator.dispatcher.ports import Delivery, Letter
 from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import EntityMismatch
-from migrator.nservicebus.envelopes import Envelope
+from migrator.nservicebus.envelopes import RawMessage
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.names import retry_queue
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import Vhost
@@ -54,8 +55,8 @@ def _open(url: str) -> RabbitSatelliteLink:
     return open_satellite_link(connection(url), endpoint="Billing", owner="tester", limits=limits)
 
 
-def _envelope(body: bytes, headers: dict[str, str | int | None]) -> Envelope:
-    return Envelope(
+def _envelope(body: bytes, headers: dict[str, str | int | None]) -> RawMessage:
+    return RawMessage(
         message_id="m-1",
         correlation_id="c-1",
         type="Acme.Overdue",
@@ -67,7 +68,7 @@ def _envelope(body: bytes, headers: dict[str, str | int | None]) -> Envelope:
 
 
 def _put(link: RabbitSatelliteLink, queue: str, *bodies: bytes) -> None:
-    answers = Answers()
+    answers = PublishResult()
     link.publish(
         [
             Letter(key=key, exchange="", routing_key=queue, message=_envelope(body, HEADERS))
@@ -75,7 +76,7 @@ def _put(link: RabbitSatelliteLink, queue: str, *bodies: bytes) -> None:
         ],
         answers,
     )
-    assert answers == Answers(confirmed=set(range(len(bodies))))
+    assert answers == PublishResult(confirmed=set(range(len(bodies))))
 
 
 def _receive(link: RabbitSatelliteLink, count: int) -> list[Delivery]:

@@ -12,13 +12,14 @@ import pytest
 from migrator.delays.link_ports import Unreachable
 from migrator.delays.routing import BindingSpec, Topology
 from migrator.dispatcher.link import open_satellite_link
-from migrator.dispatcher.ports import Answers, Letter, Route
+from migrator.dispatcher.ports import Letter, Route
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import TlsFiles
 from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import connection, message, plain_channel
@@ -91,7 +92,7 @@ def test_a_letter_by_its_route_arrives(url: str, topology: Topology) -> None:
     link = open_satellite_link(
         connection(url), endpoint="e", owner="tester", limits=WindowLimits(confirm_deadline_s=5)
     )
-    answers = Answers()
+    answers = PublishResult()
     letter = Letter(
         key=0, exchange=route.exchange, routing_key=route.routing_key, message=message()
     )
@@ -99,7 +100,7 @@ def test_a_letter_by_its_route_arrives(url: str, topology: Topology) -> None:
         link.publish([letter], answers)
     finally:
         link.close()
-    assert answers == Answers(confirmed={0})
+    assert answers == PublishResult(confirmed={0})
     with plain_channel(url) as channel:
         assert channel.queue_declare("Billing", passive=True).method.message_count == 1
 

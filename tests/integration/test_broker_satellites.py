@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.link_ports import Settled
 from migrator.delays.topology import create_delays
 from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
-from migrator.dispatcher.ports import Answers, Delivery, Letter
+from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetError, TargetUnavailable
-from migrator.nservicebus.envelopes import Envelope
+from migrator.nservicebus.envelopes import RawMessage
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.publisher import Parcel, Publisher, WindowLimits
+from migrator.rabbitmq.messages import EncodedMessage, PublishResult
+from migrator.rabbitmq.publisher import Publisher, WindowLimits
 from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
@@ -56,7 +56,7 @@ def _opened(url: str, **limits: Any) -> Iterator[RabbitSatelliteLink]:
         link.close()
 
 
-def _envelope(body: bytes = b"{}", **changes: Any) -> Envelope:
+def _envelope(body: bytes = b"{}", **changes: Any) -> RawMessage:
     fields: dict[str, Any] = {
         "message_id": "m-1",
         "correlation_id": None,
@@ -66,7 +66,7 @@ def _envelope(body: bytes = b"{}", **changes: Any) -> Envelope:
         "headers": {"NServiceBus.MessageId": "m-1", "Nothing": None, "Number": 7},
         "body": body,
     }
-    return Envelope(**(fields | changes))
+    return RawMessage(**(fields | changes))
 
 
 def _to(queue: str, key: int = 0, *, exchange: str = "", **changes: Any) -> Letter:
@@ -75,7 +75,7 @@ def _to(queue: str, key: int = 0, *, exchange: str = "", **changes: Any) -> Lett
 
 def _put(url: str, *bodies: bytes, queue: str = QUEUE) -> None:
     with _opened(url) as link:
-        answers = Answers()
+        answers = PublishResult()
         link.publish([_to(queue, key, body=body) for key, body in enumerate(bodies)], answers)
         assert answers.confirmed == set(range(len(bodies)))
 
@@ -119,7 +119,9 @@ def test_a_message_arrives_as_it_was_sent(url: str) -> None:
     """Properties, headers of every kind, and a body of many frames are all there."""
     body = bytes(range(256)) * 4000
     with _opened(url) as link:
-        link.publish([_to(QUEUE, body=body, correlation_id="c", type="T", reply_to="R")], Answers())
+        link.publish(
+            [_to(QUEUE, body=body, correlation_id="c", type="T", reply_to="R")], PublishResult()
+        )
         link.consume(QUEUE, prefetch=1)
         (found,) = _receive(link, 1)
         got = found.message
@@ -173,7 +175,7 @@ def test_a_queue_that_is_deleted_ends_the_link(url: str) -> None:
         with pytest.raises(TargetUnavailable, match=r"Billing\.Timeouts"):
             link.idle(10)
         with pytest.raises(TargetUnavailable):
-            link.publish([_to(QUEUE)], Answers())
+            link.publish([_to(QUEUE)], PublishResult())
 
 
 # ── what cannot be read ─────────────────────────────────────────────────────────────────────
@@ -211,7 +213,7 @@ def test_no_properties_end_the_link(url: str, kind: str) -> None:
     raw = POISON[kind]
     with _opened(url) as stranger:
         try:
-            stranger.publish([_to(QUEUE, raw_properties=raw)], Answers())
+            stranger.publish([_to(QUEUE, raw_properties=raw)], PublishResult())
         except TargetError:
             assert kind in REFUSED_BY_THE_BROKER
             return
@@ -221,10 +223,10 @@ def test_no_properties_end_the_link(url: str, kind: str) -> None:
         (found,) = _receive(link, 1)
         assert found.message.raw_properties == raw
         assert (found.message.problem is not None) == (kind in UNREADABLE)
-        answers = Answers()
+        answers = PublishResult()
         copy = _to("nowhere", 1, raw_properties=found.message.raw_properties)
         link.publish([_to(QUEUE, 0, raw_properties=raw), copy], answers)
-        assert answers == Answers(confirmed={0}, returned={1})
+        assert answers == PublishResult(confirmed={0}, returned={1})
         link.acknowledge([found.tag])
         (again,) = _receive(link, 1)
         assert again.message.raw_properties == raw
@@ -250,7 +252,7 @@ def test_letters_without_a_queue_are_returned(url: str) -> None:
         _to(("nowhere", QUEUE, "")[key % 3], key, exchange=("", "", "bare")[key % 3])
         for key in range(300)
     ]
-    answers = Answers()
+    answers = PublishResult()
     with _opened(url) as link:
         link.publish(letters, answers)
     assert answers.confirmed == set(range(1, 300, 3))
@@ -262,13 +264,13 @@ def test_letters_that_share_everything_are_counted(url: str) -> None:
     """Copies of one message for a missing queue are all returned, also in later calls."""
     with _opened(url) as link:
         for _ in range(3):
-            answers = Answers()
+            answers = PublishResult()
             link.publish([_to("nowhere", key) for key in range(50)], answers)
             assert answers.returned | answers.confirmed <= set(range(50))
             assert not answers.confirmed
-        answers = Answers()
+        answers = PublishResult()
         link.publish([_to(QUEUE, 0), _to("nowhere", 1)], answers)
-        assert answers == Answers(confirmed={0}, returned={1})
+        assert answers == PublishResult(confirmed={0}, returned={1})
 
 
 def test_a_native_message_leaves_without_a_mark(url: str) -> None:
@@ -277,7 +279,7 @@ def test_a_native_message_leaves_without_a_mark(url: str) -> None:
     with plain_channel(url) as channel:
         channel.queue_declare("Sales", durable=True)
     with _opened(url) as link:
-        answers = Answers()
+        answers = PublishResult()
         link.publish(
             [Letter(key=5, exchange="", routing_key="Sales", message=native)],
             answers,
@@ -298,13 +300,13 @@ def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
             link.idle(0.05)
         yield _to("", 64, exchange="absent")
 
-    answers = Answers()
+    answers = PublishResult()
     with _opened(url) as link:
         with pytest.raises(TargetError, match="no exchange 'absent'"):
             link.publish(letters(), answers)
         with pytest.raises(TargetError):
             link.idle(0)
-    assert answers == Answers(confirmed=set(range(64)))
+    assert answers == PublishResult(confirmed=set(range(64)))
     assert _ready(url) == 64
 
 
@@ -324,17 +326,17 @@ def test_a_level_without_its_queue_ends_the_link(url: str) -> None:
         routing_key=sent.address.routing_key,
         message=sent.message,
     )
-    answers = Answers()
+    answers = PublishResult()
     with _opened(url) as link, pytest.raises(TargetUnavailable, match="leads to no queue"):
         link.publish([letter], answers)
-    assert answers == Answers()
+    assert answers == PublishResult()
 
 
 def test_a_cut_wire_leaves_the_truth(url: str, proxy: PlaceProxy) -> None:
     """After a cut every letter that is told confirmed is in the broker; all deliveries return."""
     _put(url, b"unsettled")
     line = proxy(url)
-    answers = Answers()
+    answers = PublishResult()
     with _opened(line.url(url)) as link:
         link.consume(QUEUE, prefetch=1)
         (found,) = _receive(link, 1)
@@ -421,7 +423,7 @@ def test_a_caller_that_takes_nothing_still_keeps_its_connections(url: str) -> No
             link.idle(0.2)
             time.sleep(0.02)
         (found,) = link.received()
-        answers = Answers()
+        answers = PublishResult()
         link.publish([_to(QUEUE)], answers)
         link.acknowledge([found.tag])
         assert answers.confirmed == {0}
@@ -452,10 +454,10 @@ def test_reading_properties_changes_nothing_for_marks(url: str) -> None:
     pump = Pump()
     try:
         wire = Wire(pump, connection(url), "marks")
-        settled = Settled()
+        settled = PublishResult()
         raw = b"\x00\x08" + bytes([len(b"migrator/a/1.1.4")]) + b"migrator/a/1.1.4"
         Publisher(wire, WindowLimits()).publish(
-            an_attempt(), [Parcel(4, "", "nowhere", raw, b"")], settled
+            an_attempt(), [EncodedMessage(4, "", "nowhere", raw, b"")], settled
         )
         assert settled.returned == {4}
     finally:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from migrator.delays.destinations import DestinationRules, RabbitDestinations
-from migrator.delays.link_ports import Settled
 from migrator.delays.routing import DelaysVersion, Topology
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.messages import PublishResult
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import (
     V1,
@@ -55,13 +55,13 @@ def test_a_delay_ends_on_time_with_everything_intact(
 
     def is_soon() -> bool:
         """Publish four messages and look at each; return whether all came within 0.9 s."""
-        settled = Settled()
+        settled = PublishResult()
         with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
             sent_s = time.monotonic()
             delayed = [outgoing(delay, delay, version=version) for delay in (3, 2, 1, 0)]
             link.publish(an_attempt(), delayed, settled)
             received = take(url, "Sales.Orders", 4)
-        assert settled == Settled(confirmed={0, 1, 2, 3})
+        assert settled == PublishResult(confirmed={0, 1, 2, 3})
         assert_intact(received)
         late_s = [got.at_s - sent_s - delay for delay, got in enumerate(received)]
         assert min(late_s) >= -0.01
@@ -91,7 +91,7 @@ def test_a_bare_message_passes_through(url: str) -> None:
     """A message without body or optional properties keeps being just that."""
     bare = outgoing(1, type=None, correlation_id=None, reply_to=None, body=b"", headers={})
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), [bare], Settled())
+        link.publish(an_attempt(), [bare], PublishResult())
     (got,) = take(url, "Sales.Orders", 1)
     properties = got.properties
     assert (properties.type, properties.correlation_id, properties.reply_to) == (None, None, None)

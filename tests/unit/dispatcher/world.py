@@ -16,7 +16,6 @@ from migrator.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.dispatcher.parts import DispatcherParts
 from migrator.dispatcher.polling import Poller, PollRules
 from migrator.dispatcher.ports import (
-    Answers,
     Applied,
     ClearSaga,
     Delivery,
@@ -38,7 +37,7 @@ from migrator.errors import (
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, Rules
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import (
     NO_SAGA,
     Lane,
@@ -49,6 +48,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.nservicebus.wiretime import build_wire_time
+from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.ports import Claim, ClaimRequest
 from tests.unit.handover.memory import (
@@ -163,7 +163,7 @@ class Arrived:
     """One message that reached a queue."""
 
     queue: str
-    message: NativeMessage | Envelope
+    message: NativeMessage | RawMessage
     at: datetime
     delay: str
     """The routing key of a native delay, or empty."""
@@ -262,7 +262,7 @@ class Link:
                 )
         return found
 
-    def publish(self, letters: Iterable[Letter], answers: Answers) -> None:
+    def publish(self, letters: Iterable[Letter], answers: PublishResult) -> None:
         for letter in letters:
             queue = letter.exchange or letter.routing_key
             is_delayed = letter.exchange.startswith("nsb.")
@@ -287,7 +287,7 @@ class Link:
     def _arrive(self, letter: Letter, queue: str) -> None:
         delay = letter.routing_key if letter.exchange.startswith("nsb.") else ""
         at = self.broker.clock.now()
-        if isinstance(letter.message, Envelope) and queue in self.broker.queues:
+        if isinstance(letter.message, RawMessage) and queue in self.broker.queues:
             self.broker.put(queue, _delivered(letter.message))
         else:
             self.broker.arrived.append(Arrived(queue, letter.message, at, delay))
@@ -313,7 +313,7 @@ class Link:
         self.consumed = []
 
 
-def _delivered(message: Envelope) -> IncomingMessage:
+def _delivered(message: RawMessage) -> IncomingMessage:
     return IncomingMessage(
         message_id=message.message_id,
         correlation_id=message.correlation_id,

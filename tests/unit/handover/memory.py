@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.delays.link_ports import Held, Outgoing, Settled, Unreachable
+from migrator.delays.link_ports import Held, Outgoing, Unreachable
 from migrator.dispatcher.ports import HeldDestination
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
@@ -30,6 +30,7 @@ from migrator.nservicebus.timeouts import (
     StoredTimeout,
     TimeoutId,
 )
+from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.ports import Claim, ClaimRequest, Cursor
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -231,7 +232,9 @@ class MemoryLink:
         self.served = 0
         self.breaks_when_served = False
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing], settled: Settled) -> None:
+    def publish(
+        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
+    ) -> None:
         for outgoing in messages:
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
@@ -239,12 +242,12 @@ class MemoryLink:
                 raise TargetUnavailable("cut while publishing")
             index = outgoing.message.row_index
             if outgoing.delay_s == 0 and outgoing.message.destination in self.unroutable:
-                settled.returned.add(index)
+                result.returned.add(index)
                 continue
             if self.broker.cut():
                 continue  # nacked
             self.broker.arrive(outgoing)
-            settled.confirmed.add(index)
+            result.confirmed.add(index)
 
     def staging(self) -> MemoryStaging:
         self.staged_queue = self.staged_queue or MemoryStaging(self.broker)

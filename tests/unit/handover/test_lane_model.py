@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.link_ports import Outgoing, Settled, Unreachable
+from migrator.delays.link_ports import Outgoing, Unreachable
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import (
     ClockInDoubt,
@@ -34,6 +34,7 @@ from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Reason, Rules
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.messages import PublishResult
 from tests.unit.handover.memory import (
     ENDPOINT,
     LEASE,
@@ -336,7 +337,7 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
 
 
 def _refusing(
-    link: MemoryLink, _pass: Attempt, messages: Iterable[Outgoing], settled: Settled
+    link: MemoryLink, _pass: Attempt, messages: Iterable[Outgoing], settled: PublishResult
 ) -> None:
     for outgoing in messages:
         if not link.broker.cut():

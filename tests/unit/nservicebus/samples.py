@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import QueueName, StoredTimeout, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 
@@ -88,7 +88,7 @@ def incoming(headers: Mapping[str, object] | None = None, **changes: Any) -> Inc
     return IncomingMessage(**{**fields, **changes})
 
 
-def delivered(envelope: Envelope) -> IncomingMessage:
+def delivered(envelope: RawMessage) -> IncomingMessage:
     """Return *envelope* as a retry queue brings it back: sorted, and marked by the broker."""
     marks = {
         "x-death": [{"count": 1, "queue": "migrator.retry.Billing.Invoices.Timeouts.10"}],

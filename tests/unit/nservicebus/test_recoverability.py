@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika.frame import Header
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import Envelope, IncomingMessage
+from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.incoming import normalised_headers
 from migrator.nservicebus.recoverability import (
     IMMEDIATE_ATTEMPTS,
@@ -61,12 +61,12 @@ FAULT_KEYS = {
 
 def failed(
     message: IncomingMessage, failure: Failure = FAILURE, *, frame_max_bytes: int = FRAME_MAX
-) -> Envelope:
+) -> RawMessage:
     """Return the copy of *message* for the error queue."""
     return failed_copy(message, failure, at=AT, now=NOW, frame_max_bytes=frame_max_bytes)
 
 
-def is_raw(envelope: Envelope) -> bool:
+def is_raw(envelope: RawMessage) -> bool:
     """Return whether *envelope* is a copy that changes nothing."""
     return envelope.raw_properties is not None and not envelope.headers
 
@@ -120,7 +120,7 @@ def test_a_new_message_was_never_retried() -> None:
 def test_a_retry_copy_keeps_everything_but_the_count() -> None:
     """Properties as they were, headers as they are read, the body untouched."""
     message = incoming(correlation_id="c", type="t", reply_to="r", delivery_mode=1)
-    assert retry_copy(message, retries=3) == Envelope(
+    assert retry_copy(message, retries=3) == RawMessage(
         message_id=message.message_id,
         correlation_id="c",
         type="t",

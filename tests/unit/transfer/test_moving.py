@@ -16,13 +16,14 @@ from migrator.delays.level_ports import (
     ScanEnd,
     ScanLimits,
 )
-from migrator.delays.link_ports import Settled, Unreachable
+from migrator.delays.link_ports import Unreachable
 from migrator.delays.routing import DelaysVersion, address, entry_level
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
+from migrator.rabbitmq.messages import PublishResult
 from migrator.transfer.judging import Judge
 from migrator.transfer.moving import Move, Relocation, RelocationPlan, Relocator
 from migrator.transfer.outcome import Outcome, WhyLeft
@@ -117,7 +118,7 @@ class Place:
 
     # the target
 
-    def move(self, moves: Iterable[Move], answers: Settled) -> None:
+    def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
         for move in moves:
             if self.fails_at is not None and len(self.moved) >= self.fails_at:
                 raise TargetUnavailable("cut")
@@ -128,7 +129,9 @@ class Place:
                 answers.confirmed.add(move.key)
                 self.moved.append(move)
 
-    def put_aside(self, queue: str, messages: Collection[LevelMessage], answers: Settled) -> None:
+    def put_aside(
+        self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
+    ) -> None:
         for each in messages:
             if "nobody" not in self.nacked:
                 self.aside.append((queue, each))

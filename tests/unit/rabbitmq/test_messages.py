@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from migrator.nservicebus.envelopes import Envelope
-from migrator.rabbitmq.frames import (
+from migrator.nservicebus.envelopes import RawMessage
+from migrator.rabbitmq.messages import (
     encode_bare_properties,
-    encode_envelope,
     encode_properties,
     encode_publish,
+    encode_raw,
     encode_table,
     read_content_header,
     short_string,
@@ -84,9 +84,9 @@ def test_a_publish_is_what_pika_would_send(
 _TEXTS = ("message_id", "correlation_id", "type", "reply_to", "content_type")
 
 
-def _envelope(**changes: Any) -> Envelope:
+def _envelope(**changes: Any) -> RawMessage:
     fields: dict[str, Any] = dict.fromkeys(_TEXTS)
-    return Envelope(**(fields | {"headers": {}, "body": b""} | changes))
+    return RawMessage(**(fields | {"headers": {}, "body": b""} | changes))
 
 
 @given(
@@ -99,14 +99,14 @@ def test_an_envelope_is_what_pika_would_send(
     """Whatever properties an envelope has or lacks, they equal pika's, and there is no mark."""
     envelope = _envelope(headers=headers, **texts)
     expected = spec.BasicProperties(headers=headers, delivery_mode=2, **texts)
-    assert encode_envelope(envelope) == b"".join(expected.encode())
+    assert encode_raw(envelope) == b"".join(expected.encode())
 
 
 def test_raw_properties_are_sent_as_they_are() -> None:
     """A copy of what could not be read changes no byte, whatever else the envelope says."""
     raw = b"\xff\xff garbage"
     envelope = _envelope(message_id="not this", headers={"nor": "this"}, raw_properties=raw)
-    assert encode_envelope(envelope) == raw
+    assert encode_raw(envelope) == raw
 
 
 def test_a_message_without_a_mark_has_no_app_id() -> None:
