@@ -40,6 +40,7 @@ carry a password or a message body.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from typing import ClassVar
@@ -227,3 +228,11 @@ class Interrupted(MigratorError):
 
 class IllegalTransition(MigratorError):
     """The state table has no such step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotChecked:
+    """In place of an answer that could not be had; never to be read as "fine"."""
+
+    reason: str
+    """Why: no management API, no right to look …"""

@@ -30,11 +30,12 @@ from migrator.stores.ports import Claims, Store
 
 if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.app.stores import DocumentSide, SqlSide, StoreSide
-    from migrator.handover.claiming import Claimer, Look, Selection
+    from migrator.handover.claiming import Claimer, Look
     from migrator.handover.holding import Holding
     from migrator.handover.prepare import Preparer
     from migrator.handover.staged import StagedHandOver
     from migrator.stores.due_times import DueTimeReading, DueTimeRules
+    from migrator.stores.endpoints import Selection
 
 _PREFETCH: Final = 3 * (MAX_BATCH_ROWS + 1)
 """Whatever batch comes into a lane must fit, with two commits that may come back beside it."""
@@ -80,7 +81,7 @@ class App(BrokerParts, LedgerParts):
     @property
     def selection(self) -> Selection:
         """Which rows are to be migrated now."""
-        from migrator.handover.claiming import Selection
+        from migrator.stores.endpoints import Selection
 
         given = self.settings.handover
         return Selection(cutoff=given.cutoff, horizon=given.horizon)

@@ -25,8 +25,7 @@ from migrator.cli.session import (
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
 from migrator.preflight.checks import UNREACHABLE, run_checks
 from migrator.preflight.findings import Finding, Level, verdict
-from migrator.preview.count import chosen_endpoints
-from migrator.preview.report import EndpointPreview
+from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
 EPILOG = """\b
 Examples:

@@ -16,7 +16,7 @@ from migrator.errors import ConfigError
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
-from migrator.preview.count import chosen_endpoints
+from migrator.stores.endpoints import chosen_endpoints
 from migrator.stores.sql.legacy_table import LegacyTable
 
 verbs = typer.Typer(help="The ledger's tables: upgrade, current, sql, grants, adopt.")

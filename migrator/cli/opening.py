@@ -17,7 +17,8 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preview.report import EndpointPreview
+from migrator.preview.count import survey
+from migrator.stores.endpoints import EndpointPreview, Selection
 
 if TYPE_CHECKING:  # most verbs survey nothing and check nothing
     from migrator.preflight.checks import Context, Satellites
@@ -69,9 +70,7 @@ def surveyed(
 
     In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
     """
-    from migrator.handover.claiming import Selection
     from migrator.preflight.checks import MOVING
-    from migrator.preview.count import survey
 
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)

@@ -31,9 +31,9 @@ from migrator.config import EndpointMode
 from migrator.config.quantities import build_duration
 from migrator.ledger import states
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preview.count import chosen_endpoints
-from migrator.preview.report import BEYOND, SPANS, EndpointPreview, Preview, preview_document
+from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
 from migrator.reports.html import About, preview_page
+from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
 EPILOG = """\b
 Examples:

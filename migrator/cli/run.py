@@ -38,10 +38,10 @@ from migrator.ledger.report import HeldRows, Progress
 from migrator.preflight.checks import find_ways, recheck, refuse, run_checks
 from migrator.preflight.findings import Level
 from migrator.preflight.known_hand_overs import KnownHandOvers
-from migrator.preview.count import chosen_endpoints
 from migrator.service.launch import run as launch
 from migrator.service.occasions import Fire, hooked, tell_exit
 from migrator.service.recheck import Checks
+from migrator.stores.endpoints import chosen_endpoints
 from migrator.web.documents import endpoint_documents
 
 _log = logging.getLogger(__name__)

@@ -20,14 +20,13 @@ from migrator.app import App
 from migrator.app.recall import RecallWiring
 from migrator.delays.level_ports import LevelMessage, ScanLimits
 from migrator.delays.scan import MAX_PREFETCH, RabbitLevels
-from migrator.errors import PreflightRefused
+from migrator.errors import NotChecked, PreflightRefused
 from migrator.failover.rules import Settlement
 from migrator.failover.store import FailoverTerms
 from migrator.failover.work import own_tag, seen_in_levels, timeout_of, whole
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.tags import Attempt, MessageTag
 from migrator.nservicebus.timeouts import Lane, TimeoutId
-from migrator.preflight.ports import NotChecked
 from migrator.rabbitmq.names import receipts_queue, staging_name
 from migrator.recall.run import STAGED_PATIENCE_S, alone, wait_until_routed
 from migrator.recall.work import RecallProgress, RecallTerms

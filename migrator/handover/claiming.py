@@ -10,14 +10,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from migrator.delays.due import LONGEST_DELAY
 from migrator.errors import StoreError
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.stores.endpoints import Selection
 from migrator.stores.ports import ClaimRequest, Claims, Cursor
 
 _REWIND_S: Final = 30.0
@@ -25,26 +25,6 @@ _REWIND_S: Final = 30.0
 _OVERDUE_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.5
 """What a look found is believed for so long; what it did not find, by all lanes of the process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which rows of an endpoint are to be migrated now."""
-
-    cutoff: timedelta
-    """Rows due sooner than this are left to the timeout manager; zero: none runs any more."""
-    horizon: timedelta | None
-    """Rows due later than this stay in the store; None: an hour less than the longest delay."""
-
-    def future(self, now: datetime) -> tuple[datetime, datetime]:
-        """Return the range (exclusive, inclusive) of due times that can be delayed natively."""
-        horizon = LONGEST_DELAY if self.horizon is None else min(self.horizon, LONGEST_DELAY)
-        return now + self.cutoff, now + horizon
-
-    @property
-    def takes_overdue(self) -> bool:
-        """Whether rows already due are ours to send."""
-        return not self.cutoff
 
 
 @dataclass(slots=True)

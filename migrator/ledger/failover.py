@@ -22,12 +22,17 @@ from sqlalchemy.exc import DBAPIError
 from migrator.database.engine import open_engine, reading, writing
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.errors import DatabaseFailedOver, LedgerBehind, LedgerError, StoreUnavailable
+from migrator.errors import (
+    DatabaseFailedOver,
+    LedgerBehind,
+    LedgerError,
+    NotChecked,
+    StoreUnavailable,
+)
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId
-from migrator.preflight.ports import NotChecked
 
 _log = logging.getLogger(__name__)
 

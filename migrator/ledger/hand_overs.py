@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Engine, func, select
@@ -16,7 +16,17 @@ from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.ports import HandedOver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """Timeouts that were handed over for one destination."""
+
+    destination: QueueName
+    rows: int
+    first_due: datetime
+    """Aware, UTC; of those that were asked for."""
+    last_due: datetime
 
 
 class SqlHandOvers:

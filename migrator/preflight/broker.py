@@ -24,18 +24,12 @@ from migrator.delays.routing import (
 )
 from migrator.delays.topology import inspect_delays
 from migrator.delays.ways import Way
-from migrator.errors import TargetError
+from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.ports import (
-    BrokerServer,
-    DelayEntities,
-    NotChecked,
-    Policy,
-    QueueProbe,
-    Room,
-)
+from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
 from migrator.rabbitmq.admin import QueueFacts
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.management import Room
 from migrator.rabbitmq.server import (
     STREAMS_ALWAYS_SINCE,
     find_forbidden,

@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.ports import HandedOver, HandOvers
+from migrator.preflight.ports import HandOvers
 
 _OVERLAP: Final = timedelta(minutes=5)
 """A hand-over is recorded with the time at which its transaction began, and read once it ended; no

@@ -10,15 +10,10 @@ from typing import Protocol
 from migrator.delays.depths import Ladder
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.ways import Way
+from migrator.errors import NotChecked
+from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotChecked:
-    """In place of an answer that could not be had; never to be read as "fine"."""
-
-    reason: str
-    """Why: no management API, no right to look …"""
+from migrator.rabbitmq.management import Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +55,6 @@ class Policy:
 
     name: str
     definition: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What the broker has left for messages, on its fullest node."""
-
-    disk_free_bytes: int
-    disk_limit_bytes: int
-    """Below this much free disk the broker stops all publishers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandedOver:
-    """Timeouts that were handed over for one destination."""
-
-    destination: QueueName
-    rows: int
-    first_due: datetime
-    """Aware, UTC; of those that were asked for."""
-    last_due: datetime
 
 
 class BrokerFacts(Protocol):

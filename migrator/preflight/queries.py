@@ -9,12 +9,11 @@ from sqlalchemy import Engine
 from migrator.database import mysql
 from migrator.database.engine import reading
 from migrator.database.failures import translating
-from migrator.errors import LedgerError
+from migrator.errors import LedgerError, NotChecked
 from migrator.ledger.failover import standbys_behind
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
-from migrator.preflight.ports import NotChecked
 
 
 class SqlLedgerFacts:

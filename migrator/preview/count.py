@@ -7,18 +7,19 @@ Only ``Store.survey`` is used, which takes no locks. The rules are those of the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.due import delay_s
 from migrator.delays.routing import entry_level
-from migrator.handover.claiming import Selection
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, convert, due_offset
 from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
-from migrator.preview.report import EndpointPreview, Quarantinable, span_of, zone_offset
+from migrator.preview.report import span_of
+from migrator.stores.due_times import zone_offset
+from migrator.stores.endpoints import EndpointPreview, Quarantinable, Selection
 from migrator.stores.ports import Store, SurveyedRow
 
 _EXAMPLES: Final = 3
@@ -184,16 +185,3 @@ def _count_one(entry: Quarantinable, timeout: str) -> None:
     entry.count += 1
     if len(entry.examples) < _EXAMPLES:
         entry.examples.append(timeout)
-
-
-def chosen_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoint]:
-    """Return the endpoints called *names*, in that order, or all the store has when none is named.
-
-    Raises:
-        UnknownEndpoint: The store has no table for one of them.
-        StoreUnavailable: The database cannot be reached.
-    """
-    if not names:
-        return store.endpoints()
-    found = {endpoint.source: endpoint for endpoint in map(store.find, names)}
-    return tuple(found.values())

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.due import MAX_DELAY_S
 from migrator.delays.routing import DelaysVersion
-from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.stores.endpoints import EndpointPreview
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
     ("overdue", timedelta(0)),
@@ -27,77 +26,6 @@ SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
 )
 """Steps of the histogram: a name, and the longest time until due that belongs to it."""
 BEYOND: Final = "beyond"
-_QUARTER_HOUR: Final = timedelta(minutes=15)
-_LARGEST_ZONE: Final = timedelta(hours=14)
-_TOLERANCE: Final = timedelta(seconds=1)
-
-
-@dataclass(slots=True, kw_only=True)
-class Quarantinable:
-    """Rows that would go to quarantine, or stay, for one reason."""
-
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-    """A few of their ids."""
-    detail: str = ""
-    """What was found in the first of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointPreview:
-    """What would become of one endpoint's rows.
-
-    Every row is counted in exactly one of ``in_ledger``, ``without_due_time``, ``left``,
-    ``beyond_horizon`` and ``to_migrate``; together they are ``stored``.
-    """
-
-    endpoint: EndpointName
-    source: str
-    is_complete: bool
-    """False: there may be more rows than were looked at."""
-    stored: int
-    in_ledger: int
-    """Claimed already, by id; such a row in the store is never claimed a second time."""
-    without_due_time: int
-    """No due time, or one no timeout manager would reach; they stay where they are."""
-    left: int
-    """Due before the cutoff; left to the timeout manager."""
-    beyond_horizon: int
-    """Due too late to be held natively, or by wish; they stay until near."""
-    to_migrate: int
-    """Would be claimed now, those that would be quarantined included."""
-    overdue: int
-    """Due already, whatever becomes of them."""
-    quarantine: Mapping[Reason, Quarantinable]
-    destinations: Mapping[QueueName, int]
-    """Rows that would be handed over, by destination after renaming."""
-    due: Mapping[str, int]
-    """Rows with a due time, by the steps of ``SPANS`` and ``BEYOND``."""
-    zone_offsets: Mapping[timedelta, int]
-    """Rows whose due column is whole quarter hours away from their own header."""
-    bytes: int
-    """Bodies and headers of what would be handed over."""
-    entry_levels: Mapping[int, int]
-    """Messages by the level they would enter; those due at once enter none."""
-    unclaimable: Mapping[str, Quarantinable] = field(default_factory=dict)
-    """Of ``without_due_time``, those of which the store tells why, by that."""
-    unmeasured: int = 0
-    """Rows that would be handed over, and of which nobody knows how large their bodies are: they
-    are not in ``bytes``, and may be too large for the broker."""
-
-    reply_queues: Mapping[str, int] = field(default_factory=dict)
-    """Rows that would be handed over, by the queue that replies to them would go to; the first
-    thousand queues that were found."""
-
-    @property
-    def quarantined(self) -> int:
-        """How many of ``to_migrate`` would be quarantined."""
-        return sum(found.count for found in self.quarantine.values())
-
-    @property
-    def to_hand_over(self) -> int:
-        """How many of ``to_migrate`` would reach the broker."""
-        return self.to_migrate - self.quarantined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +51,6 @@ class Preview:
 def span_of(until_due: timedelta) -> str:
     """Return the histogram's step for a row that is due in *until_due*."""
     return next((name for name, longest in SPANS if until_due <= longest), BEYOND)
-
-
-def zone_offset(difference: timedelta) -> timedelta | None:
-    """Return *difference* as a time zone's offset, or None when it does not look like one.
-
-    A driver that wrote local time is off by whole quarter hours; stores round by up to a second.
-    """
-    quarters = round(difference / _QUARTER_HOUR)
-    offset = quarters * _QUARTER_HOUR
-    is_zone = quarters and abs(offset) <= _LARGEST_ZONE and abs(difference - offset) <= _TOLERANCE
-    return offset if is_zone else None
 
 
 def preview_document(preview: Preview) -> dict[str, object]:

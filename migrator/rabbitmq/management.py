@@ -17,7 +17,6 @@ import httpx
 from migrator.delays.levels import NodeAlarms, PolicyRule, QueueState
 from migrator.delays.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
-from migrator.preflight.ports import Room
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context
 from migrator.rabbitmq.entities import Binding, Entity, Kind
@@ -30,6 +29,15 @@ _QUEUE_COLUMNS: Final = (
     "name,type,arguments,policy,effective_policy_definition,messages,messages_ready,"
     "messages_unacknowledged,messages_dlx,consumers"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the broker has left for messages, on its fullest node."""
+
+    disk_free_bytes: int
+    disk_limit_bytes: int
+    """Below this much free disk the broker stops all publishers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

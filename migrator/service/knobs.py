@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from migrator.config import HandOver
 from migrator.config.quantities import build_duration
 from migrator.errors import ConfigError
-from migrator.handover.claiming import Selection
 from migrator.handover.lane import Pace
+from migrator.stores.endpoints import Selection
 from migrator.web.control_values import Knob
 
 

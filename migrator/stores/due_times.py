@@ -20,9 +20,10 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from migrator.ledger.work import Clock, StoreEndpoint
-from migrator.preview.report import zone_offset
 from migrator.stores.ports import DueTime, Store
 
+_QUARTER_HOUR: Final = timedelta(minutes=15)
+_LARGEST_ZONE: Final = timedelta(hours=14)
 _FEW: Final = 3
 _SHARE: Final = 0.1
 _TOLERANCE: Final = timedelta(seconds=1)
@@ -104,6 +105,17 @@ def judge(sample: Collection[DueTime], rules: DueTimeRules) -> DueTimeReading:
         text=_text(rows, shifted, zones, rules),
         remedy=_remedy(zones) if is_constant and is_much else "",
     )
+
+
+def zone_offset(difference: timedelta) -> timedelta | None:
+    """Return *difference* as a time zone's offset, or None when it does not look like one.
+
+    A driver that wrote local time is off by whole quarter hours; stores round by up to a second.
+    """
+    quarters = round(difference / _QUARTER_HOUR)
+    offset = quarters * _QUARTER_HOUR
+    is_zone = quarters and abs(offset) <= _LARGEST_ZONE and abs(difference - offset) <= _TOLERANCE
+    return offset if is_zone else None
 
 
 class _Row:

@@ -9,12 +9,12 @@ import pytest
 from migrator.delays.level_depths import level_queues
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
-from migrator.errors import AccessRefused, TargetUnavailable
+from migrator.errors import AccessRefused, NotChecked, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts
-from migrator.preflight.ports import NotChecked, QueueProbe, Room
+from migrator.preflight.ports import QueueProbe
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.management import ManagementApi, Room, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 

@@ -14,11 +14,10 @@ from dev.postgres import PostgresServer, PostgresStandby
 from dev.processes import wait_until
 from migrator.database.engine import open_engine
 from migrator.database.replicas import ReplicaLag
-from migrator.errors import StoreError
+from migrator.errors import NotChecked, StoreError
 from migrator.ledger.failover import standbys_behind
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preflight.ports import NotChecked
 from migrator.service.throttles.database import measure_latency
 from migrator.stores.sql.counting import SqlCounting
 from migrator.stores.sql.pulse import SqlPulse

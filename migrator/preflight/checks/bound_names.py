@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, delivery_exchange, suffix_collisions
+from migrator.errors import NotChecked
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
+from migrator.preflight.ports import BrokerFacts
 
 NAME: Final = "bound-names"
 

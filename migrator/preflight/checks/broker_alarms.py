@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from migrator.errors import NotChecked
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
+from migrator.preflight.ports import BrokerFacts
 
 NAME: Final = "broker-alarms"
 

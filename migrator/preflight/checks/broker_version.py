@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion
+from migrator.errors import NotChecked
 from migrator.ledger.states import Mode
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, BrokerServer, NotChecked
+from migrator.preflight.ports import BrokerFacts, BrokerServer
 
 NAME: Final = "broker-version"
 OLDEST: Final = (3, 10, 0)

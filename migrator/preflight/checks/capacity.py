@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from migrator.errors import NotChecked
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
-from migrator.preview.report import EndpointPreview
+from migrator.preflight.ports import BrokerFacts
+from migrator.stores.endpoints import EndpointPreview
 
 NAME: Final = "capacity"
 OVERHEAD_BYTES: Final = 500

@@ -13,8 +13,8 @@ from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.ports import BrokerFacts, LedgerFacts
-from migrator.preview.report import EndpointPreview
 from migrator.stores.due_times import DueTimeRules
+from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
 MIGRATE: Final = "migrate"

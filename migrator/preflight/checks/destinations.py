@@ -11,10 +11,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion
+from migrator.errors import NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
-from migrator.preview.report import EndpointPreview
+from migrator.preflight.ports import BrokerFacts
+from migrator.stores.endpoints import EndpointPreview
 
 NAME: Final = "destinations"
 _NAMED: Final = 5

@@ -16,10 +16,11 @@ from typing import Final
 
 from migrator.delays.depths import FREEZING
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, NotChecked
+from migrator.ledger.hand_overs import HandedOver
 from migrator.preflight.checks.ways_out import JUST_DUE
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, HandedOver, HandOvers, NotChecked
+from migrator.preflight.ports import BrokerFacts, HandOvers
 
 NAME: Final = "frozen-levels"
 _NAMED: Final = 3

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion
-from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing
+from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing, NotChecked
 from migrator.ledger.report import OpenCommit
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import LedgerFacts, NotChecked
+from migrator.preflight.ports import LedgerFacts
 
 NAME: Final = "ledger"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from migrator.preflight.findings import Finding, Level
-from migrator.preview.report import EndpointPreview
+from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
 NAME: Final = "legacy-table"

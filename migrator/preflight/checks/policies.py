@@ -16,8 +16,9 @@ from typing import Final
 
 from migrator.delays.due import BITS
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
+from migrator.errors import NotChecked
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked, Policy
+from migrator.preflight.ports import BrokerFacts, Policy
 
 NAME: Final = "policies"
 HARMFUL: Final = frozenset(

@@ -37,7 +37,7 @@ from migrator.preflight.checks import (
 from migrator.preflight.checks.context import DISPATCH, MIGRATE, MOVING, Context
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.known_hand_overs import KnownHandOvers
-from migrator.preview.count import chosen_endpoints
+from migrator.stores.endpoints import chosen_endpoints
 
 Check = Callable[[Context], Iterable[Finding]]
 

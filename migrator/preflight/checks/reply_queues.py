@@ -13,7 +13,7 @@ from typing import Final
 
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.ports import BrokerFacts
-from migrator.preview.report import EndpointPreview
+from migrator.stores.endpoints import EndpointPreview
 
 NAME: Final = "reply-queues"
 _NAMED: Final = 20

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from migrator.errors import NotChecked
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks.context import Satellites
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked, QueueProbe
+from migrator.preflight.ports import BrokerFacts, QueueProbe
 
 NAME: Final = "satellite-queues"
 _LOW_LIMIT: Final = 1000

@@ -12,8 +12,9 @@ from typing import Final
 
 from migrator.delays.depths import FREEZING
 from migrator.delays.routing import DelaysVersion, level_name
+from migrator.errors import NotChecked
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
+from migrator.preflight.ports import BrokerFacts
 
 NAME: Final = "stuck-levels"
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, suffix_collisions
+from migrator.errors import NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks.destinations import destination_rows
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, NotChecked
-from migrator.preview.report import EndpointPreview
+from migrator.preflight.ports import BrokerFacts
+from migrator.stores.endpoints import EndpointPreview
 
 NAME: Final = "suffix-collisions"
 

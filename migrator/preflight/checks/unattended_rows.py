@@ -14,7 +14,7 @@ from migrator.nservicebus.satellites import dispatcher_queue
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.ports import BrokerFacts
-from migrator.preview.report import EndpointPreview
+from migrator.stores.endpoints import EndpointPreview
 
 NAME: Final = "unattended-rows"
 

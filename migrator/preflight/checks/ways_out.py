@@ -12,10 +12,11 @@ from typing import Final, Protocol
 
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.ways import Way
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, NotChecked
+from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerFacts, HandedOver, NotChecked
+from migrator.preflight.ports import BrokerFacts
 
 NAME: Final = "ways-out"
 JUST_DUE: Final = timedelta(hours=1)

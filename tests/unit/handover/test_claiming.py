@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from migrator.errors import StoreError
-from migrator.handover.claiming import Claimer, Look, Selection
+from migrator.handover.claiming import Claimer, Look
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, RunId
+from migrator.stores.endpoints import Selection
 from migrator.stores.ports import Claim, ClaimRequest
 from tests.unit.handover.memory import LEASE, MemoryClock, MemoryLedger, timeout
 

@@ -23,7 +23,7 @@ from migrator.errors import (
     StoreUnavailable,
     TargetUnavailable,
 )
-from migrator.handover.claiming import Claimer, Selection
+from migrator.handover.claiming import Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneParts, LaneSession, Pace
@@ -35,6 +35,7 @@ from migrator.nservicebus.conversion import Reason, Rules
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.messages import PublishResult
+from migrator.stores.endpoints import Selection
 from tests.unit.handover.memory import (
     ENDPOINT,
     LEASE,

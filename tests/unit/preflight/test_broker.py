@@ -8,12 +8,11 @@ import pytest
 
 from migrator.delays.levels import NodeAlarms, PolicyRule, QueueState
 from migrator.delays.routing import BindingSpec, DelaysVersion
-from migrator.errors import AccessRefused, TargetError, TargetUnavailable
+from migrator.errors import AccessRefused, NotChecked, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts, effective_policies
-from migrator.preflight.ports import NotChecked, Room
 from migrator.rabbitmq.connection import EntityAbsent
-from migrator.rabbitmq.management import ManagementApi
+from migrator.rabbitmq.management import ManagementApi, Room
 from tests.unit.rabbitmq.material import connection
 
 SETTINGS = connection("amqp://guest:guest@127.0.0.1:1/%2F")

@@ -10,14 +10,13 @@ import pytest
 
 from migrator.delays.due import MAX_DELAY_S
 from migrator.errors import UnknownEndpoint
-from migrator.handover.claiming import Selection
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import Reason, Rules
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
-from migrator.preview.count import chosen_endpoints, survey
-from migrator.preview.report import EndpointPreview
+from migrator.preview.count import survey
+from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)

@@ -14,14 +14,9 @@ from migrator.delays.due import MAX_DELAY_S
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preview.report import (
-    EndpointPreview,
-    Preview,
-    Quarantinable,
-    preview_document,
-    span_of,
-    zone_offset,
-)
+from migrator.preview.report import Preview, preview_document, span_of
+from migrator.stores.due_times import zone_offset
+from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from tests.unit.nservicebus.samples import NOW
 
 ENDPOINT = EndpointPreview(

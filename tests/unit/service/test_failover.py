@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.errors import PreflightRefused
+from migrator.errors import NotChecked, PreflightRefused
 from migrator.failover.run import wait_until_passed_on
-from migrator.preflight.ports import NotChecked
 
 
 def test_messages_that_hang_between_levels_refuse_the_look() -> None:

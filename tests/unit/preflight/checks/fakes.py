@@ -9,22 +9,16 @@ from datetime import UTC, datetime, timedelta
 from migrator.delays.depths import Ladder, Step, build_ladder
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.ways import Way
-from migrator.errors import MigratorError, UnknownEndpoint
+from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
+from migrator.ledger.hand_overs import HandedOver
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.checks import Choices, Context, Satellites
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import (
-    BrokerServer,
-    DelayEntities,
-    HandedOver,
-    NotChecked,
-    Policy,
-    QueueProbe,
-    Room,
-)
-from migrator.preview.report import EndpointPreview
+from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
+from migrator.rabbitmq.management import Room
+from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from migrator.delays.routing import DelaysVersion
-from migrator.errors import DatabaseFailedOver, LedgerCloned, LedgerMissing, PreflightRefused
+from migrator.errors import (
+    DatabaseFailedOver,
+    LedgerCloned,
+    LedgerMissing,
+    NotChecked,
+    PreflightRefused,
+)
 from migrator.ledger.report import OpenCommit
 from migrator.nservicebus.timeouts import BatchId, Lane
 from migrator.preflight.checks.ledger import check
 from migrator.preflight.findings import Level
-from migrator.preflight.ports import NotChecked
 from tests.unit.preflight.checks.fakes import FakeLedger
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from migrator.preflight.checks.legacy_table import check
 from migrator.preflight.findings import Level
-from migrator.preview.report import Quarantinable
+from migrator.stores.endpoints import Quarantinable
 from migrator.stores.ports import StoreRemark
 from tests.unit.preflight.checks.fakes import FakeStore, levels, preview
 

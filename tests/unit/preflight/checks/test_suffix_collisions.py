@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from migrator.delays.routing import DelaysVersion
+from migrator.errors import NotChecked
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.checks.suffix_collisions import check
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import NotChecked
 from tests.unit.preflight.checks.fakes import NO_API, FakeBroker, levels, preview
 
 

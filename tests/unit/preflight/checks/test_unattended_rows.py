@@ -10,7 +10,7 @@ import pytest
 from migrator.preflight.checks.unattended_rows import check
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.ports import QueueProbe
-from migrator.preview.report import EndpointPreview
+from migrator.stores.endpoints import EndpointPreview
 from tests.unit.preflight.checks.fakes import FakeBroker, preview
 
 MINUTE = timedelta(minutes=1)

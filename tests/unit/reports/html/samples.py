@@ -12,8 +12,9 @@ from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
-from migrator.preview.report import EndpointPreview, Preview, Quarantinable, preview_document
+from migrator.preview.report import Preview, preview_document
 from migrator.reports.html import About
+from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from migrator.verify.report import (
     DestinationBalance,
     Discrepancy,

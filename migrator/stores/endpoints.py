@@ -1,0 +1,114 @@
+"""Endpoints of a store: which are meant, which of their rows, and what would become of those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from migrator.delays.due import LONGEST_DELAY
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.stores.ports import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which rows of an endpoint are to be migrated now."""
+
+    cutoff: timedelta
+    """Rows due sooner than this are left to the timeout manager; zero: none runs any more."""
+    horizon: timedelta | None
+    """Rows due later than this stay in the store; None: an hour less than the longest delay."""
+
+    def future(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return the range (exclusive, inclusive) of due times that can be delayed natively."""
+        horizon = LONGEST_DELAY if self.horizon is None else min(self.horizon, LONGEST_DELAY)
+        return now + self.cutoff, now + horizon
+
+    @property
+    def takes_overdue(self) -> bool:
+        """Whether rows already due are ours to send."""
+        return not self.cutoff
+
+
+def chosen_endpoints(store: Store, names: Sequence[str]) -> Sequence[StoreEndpoint]:
+    """Return the endpoints called *names*, in that order, or all the store has when none is named.
+
+    Raises:
+        UnknownEndpoint: The store has no table for one of them.
+        StoreUnavailable: The database cannot be reached.
+    """
+    if not names:
+        return store.endpoints()
+    found = {endpoint.source: endpoint for endpoint in map(store.find, names)}
+    return tuple(found.values())
+
+
+@dataclass(slots=True, kw_only=True)
+class Quarantinable:
+    """Rows that would go to quarantine, or stay, for one reason."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+    """A few of their ids."""
+    detail: str = ""
+    """What was found in the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPreview:
+    """What would become of one endpoint's rows.
+
+    Every row is counted in exactly one of ``in_ledger``, ``without_due_time``, ``left``,
+    ``beyond_horizon`` and ``to_migrate``; together they are ``stored``.
+    """
+
+    endpoint: EndpointName
+    source: str
+    is_complete: bool
+    """False: there may be more rows than were looked at."""
+    stored: int
+    in_ledger: int
+    """Claimed already, by id; such a row in the store is never claimed a second time."""
+    without_due_time: int
+    """No due time, or one no timeout manager would reach; they stay where they are."""
+    left: int
+    """Due before the cutoff; left to the timeout manager."""
+    beyond_horizon: int
+    """Due too late to be held natively, or by wish; they stay until near."""
+    to_migrate: int
+    """Would be claimed now, those that would be quarantined included."""
+    overdue: int
+    """Due already, whatever becomes of them."""
+    quarantine: Mapping[Reason, Quarantinable]
+    destinations: Mapping[QueueName, int]
+    """Rows that would be handed over, by destination after renaming."""
+    due: Mapping[str, int]
+    """Rows with a due time, by the steps of ``SPANS`` and ``BEYOND``."""
+    zone_offsets: Mapping[timedelta, int]
+    """Rows whose due column is whole quarter hours away from their own header."""
+    bytes: int
+    """Bodies and headers of what would be handed over."""
+    entry_levels: Mapping[int, int]
+    """Messages by the level they would enter; those due at once enter none."""
+    unclaimable: Mapping[str, Quarantinable] = field(default_factory=dict)
+    """Of ``without_due_time``, those of which the store tells why, by that."""
+    unmeasured: int = 0
+    """Rows that would be handed over, and of which nobody knows how large their bodies are: they
+    are not in ``bytes``, and may be too large for the broker."""
+
+    reply_queues: Mapping[str, int] = field(default_factory=dict)
+    """Rows that would be handed over, by the queue that replies to them would go to; the first
+    thousand queues that were found."""
+
+    @property
+    def quarantined(self) -> int:
+        """How many of ``to_migrate`` would be quarantined."""
+        return sum(found.count for found in self.quarantine.values())
+
+    @property
+    def to_hand_over(self) -> int:
+        """How many of ``to_migrate`` would reach the broker."""
+        return self.to_migrate - self.quarantined
