@@ -24,8 +24,7 @@ from rich.table import Table
 
 from benchmarks.plain_publisher import headers
 from dev.rabbit import RabbitNode
-from migrator.delays.due import delay_s
-from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
+from migrator.delays.routing import DelaysVersion, address, delay_s, level_name, parse_routing_key
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import DELAY_IN_SECONDS
 from migrator.nservicebus.timeouts import QueueName

@@ -18,14 +18,13 @@ from migrator.app.faults import FAULT_VARIABLE, fault_point
 from migrator.app.ledger import LedgerParts
 from migrator.config import Settings
 from migrator.config.handover import MAX_BATCH_ROWS
-from migrator.delays.due import BITS
 from migrator.delays.link_ports import Link
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Rules
-from migrator.nservicebus.timeouts import EndpointName, Lane, QueueName, RunId
+from migrator.nservicebus.timeouts import BITS, EndpointName, Lane, QueueName, RunId
 from migrator.stores.ports import Claims, Store
 
 if TYPE_CHECKING:  # each part is imported when it is made

@@ -11,7 +11,8 @@ from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, duration, given, session_of
 from migrator.delays.probe import fly
-from migrator.delays.probe_results import Flight, parse_levels, probe_delay_s, probe_document
+from migrator.delays.probe_results import Flight, probe_delay_s, probe_document
+from migrator.delays.routing import parse_levels
 from migrator.errors import ConfigError, ExitCode
 
 EPILOG = """\b

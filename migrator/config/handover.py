@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from migrator.config.quantities import SOME_TIME, Duration, Size, at_least, longer_than
 from migrator.config.section import Section, none_when_empty
-from migrator.delays.due import LONGEST_DELAY
+from migrator.delays.routing import LONGEST_DELAY
 from migrator.ledger.states import Mode
 
 HEARTBEAT: Final = timedelta(seconds=5)

@@ -29,7 +29,8 @@ from migrator.config.servers import Broker, Store, StoreKind
 from migrator.config.telemetry import Telemetry
 from migrator.config.throttle import Throttle
 from migrator.config.web import Web
-from migrator.delays.probe_results import parse_levels, probe_delay_s
+from migrator.delays.probe_results import probe_delay_s
+from migrator.delays.routing import parse_levels
 
 
 class EndpointMode(StrEnum):

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
-from migrator.delays.due import BITS
 from migrator.delays.level_depths import level_queues
 from migrator.delays.levels import QueueState
 from migrator.delays.routing import (
@@ -33,6 +32,7 @@ from migrator.delays.routing import (
 )
 from migrator.errors import PreflightRefused, TargetError
 from migrator.ledger.work import FaultPoint
+from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from migrator.delays.due import BITS
 from migrator.delays.routing import (
     DelaysVersion,
     delivery_binding_key,
@@ -19,7 +18,7 @@ from migrator.delays.routing import (
     level_name,
 )
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
-from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
+from migrator.nservicebus.timeouts import BITS, BatchId, EndpointName, QueueName
 from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
 
 _DELIVERY = frozenset(delivery_exchange(version) for version in DelaysVersion)

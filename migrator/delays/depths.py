@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.routing import DelaysVersion, level_name
+from migrator.nservicebus.timeouts import BITS
 
 FREEZING: Final = 32
 """Messages: the prefetch of the broker's own dead-letter worker; that many stop a level."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.routing import DelaysVersion
 
 _CLOCK_STEP_S: Final = 0.01
@@ -103,18 +102,6 @@ def _listed(levels: Iterable[int]) -> str:
 def probe_delay_s(level: int) -> int:
     """Return the delay, in seconds, whose message waits in *level* alone."""
     return int(2**level)
-
-
-def parse_levels(text: str) -> Sequence[int]:
-    """Return the levels that *text* lists, such as ``0,1,2``: ascending, each once.
-
-    Raises:
-        ValueError: It lists none, or something that is no level.
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and int(word) < BITS for word in words):
-        raise ValueError(f"must be levels from 0 to {BITS - 1} with commas between, such as 0,1,2")
-    return sorted({int(word) for word in words})
 
 
 def catching_keys(binding_keys: Iterable[str], routing_key: str) -> Sequence[str]:

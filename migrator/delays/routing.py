@@ -1,26 +1,52 @@
-"""Levels, routing keys and entity names of the native delays, both generations.
+"""Levels, routing keys and entity names of the native delays, both generations; pure.
 
 The broker holds a delay as 28 queues, one per bit of the delay in seconds. A message enters at
 the level of its highest set bit; when a level's time is over it is dead-lettered to the next
 lower exchange, whose bindings read one more bit of the routing key.
-Source: reference ``native-delays.md`` sections 2 and 3.
+Source: reference ``native-delays.md`` sections 2 and 3; docs/adr/0004-delay-rounding.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from migrator.delays.due import BITS, MAX_DELAY_S, DelayTooLong
-from migrator.nservicebus.timeouts import QueueName
+from migrator.errors import TargetUnavailable
+from migrator.nservicebus.timeouts import BITS, KEY_PREFIX_CHARS, MAX_DELAY_S, QueueName
+from migrator.nservicebus.wiretime import seconds_up
 
 TOP_LEVEL: Final = BITS - 1
-KEY_PREFIX_CHARS: Final = 2 * BITS
-"""Every bit takes a digit and a dot; the destination's name follows."""
-MAX_QUEUE_NAME_BYTES: Final = 255 - KEY_PREFIX_CHARS
-"""A routing key is a short string of 255 bytes, so 199 are left for the destination."""
+LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
+"""Rows due later wait in the store; an hour's margin for the time between claim and publish."""
+
+
+class DelayTooLong(TargetUnavailable):
+    """The delay needs more than 28 bits. Nothing was sent, and trying again is safe.
+
+    Rows are claimed with a margin, so a clock was set back since: preparing the row again puts it
+    into quarantine, or finds the clock as it was.
+    """
+
+
+def delay_s(due_at: datetime, *, now: datetime) -> int:
+    """Return whole seconds from *now* until *due_at*, rounded up; 0 when already due.
+
+    Rounding up is what keeps a message from being early; it makes it late by under a second.
+
+    Args:
+        due_at: Aware, UTC.
+        now: Aware, UTC; read once per chunk, just before the chunk is published.
+
+    Raises:
+        DelayTooLong: Above ``MAX_DELAY_S``. Nothing was sent.
+    """
+    delay = seconds_up(due_at - now)
+    if delay > MAX_DELAY_S:
+        raise DelayTooLong(f"a delay of {delay} s needs more than {BITS} bits")
+    return max(delay, 0)
 
 
 class DelaysVersion(StrEnum):
@@ -117,6 +143,18 @@ def parse_routing_key(key: str) -> tuple[int, QueueName]:
 def entry_level(delay_s: int) -> int:
     """Return the level of the highest set bit; level 0 also for a delay of 0."""
     return max(delay_s.bit_length() - 1, 0)
+
+
+def parse_levels(text: str) -> Sequence[int]:
+    """Return the levels that *text* lists, such as ``0,1,2``: ascending, each once.
+
+    Raises:
+        ValueError: It lists none, or something that is no level.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and int(word) < BITS for word in words):
+        raise ValueError(f"must be levels from 0 to {BITS - 1} with commas between, such as 0,1,2")
+    return sorted({int(word) for word in words})
 
 
 def levels_passed(delay_s: int) -> Iterator[int]:

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from migrator.delays.due import BITS
 from migrator.delays.level_ports import LevelMessage, ScanEnd, ScanLimits
 from migrator.delays.levels import lowest_limit
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
+from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import QueueFacts, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.properties import Properties

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import cycle
 
-from migrator.delays.due import BITS
 from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Presence
 from migrator.delays.routing import (
     BindingSpec,
@@ -22,6 +21,7 @@ from migrator.delays.routing import (
     level_name,
 )
 from migrator.errors import AccessRefused, EntityMismatch
+from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Kind

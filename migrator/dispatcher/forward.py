@@ -11,8 +11,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from migrator.delays.due import LONGEST_DELAY
 from migrator.delays.link_ports import Destinations
+from migrator.delays.routing import LONGEST_DELAY
 from migrator.dispatcher.delivery import to_forward
 from migrator.dispatcher.intake import Changes, Read, Taken, not_reached, understood, unfit
 from migrator.dispatcher.outbox import Forwarded

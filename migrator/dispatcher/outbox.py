@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from migrator.delays.due import delay_s
-from migrator.delays.routing import DelaysVersion, address
+from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.dispatcher.delivery import sent_at
 from migrator.dispatcher.ports import Delivery, Letter, Route
 from migrator.nservicebus.envelopes import RawMessage

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import PreflightRefused
 from migrator.failover.rules import SeenRow
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import MessageTag, UnknownTag, parse_tag, row_tag
-from migrator.nservicebus.timeouts import TimeoutId
+from migrator.nservicebus.timeouts import BITS, TimeoutId
 from migrator.recall.work import RecallProgress, RecallTerms, demand_shallow
 
 _CHUNK: Final = 500

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.link_ports import Outgoing, Staging
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.nservicebus.tags import Attempt, build_tag
-from migrator.nservicebus.timeouts import Lane
+from migrator.nservicebus.timeouts import BITS, Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties

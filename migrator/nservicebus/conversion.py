@@ -11,11 +11,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from migrator.delays.due import MAX_DELAY_S, seconds_up
-from migrator.delays.routing import MAX_QUEUE_NAME_BYTES
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
-from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time
+from migrator.nservicebus.timeouts import (
+    MAX_DELAY_S,
+    MAX_QUEUE_NAME_BYTES,
+    NativeMessage,
+    QueueName,
+    StoredTimeout,
+    TimeoutId,
+)
+from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
 
 X_DEATH_RESERVE_BYTES: Final = 16 * 1024
 """What 28 hops may add to a header frame; a larger frame breaks the receiver's connection."""

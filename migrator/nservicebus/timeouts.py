@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NewType
+from typing import Final, NewType
 
 TimeoutId = NewType("TimeoutId", str)
 """The id a legacy store gave a timeout, as text exactly as it compares there."""
@@ -27,6 +27,15 @@ SCAN_LANE = Lane(998)
 """Whoever holds it looks through the levels and changes nothing; a recall excludes it."""
 FIRST_DISPATCHER_LANE = Lane(1000)
 """Lanes from here on belong to dispatchers, one per endpoint; below are those of hand-over."""
+
+BITS: Final = 28
+"""Of a native delay in seconds: one level of queues each."""
+MAX_DELAY_S: Final = 2**BITS - 1
+"""268 435 455 s, about 8.5 years: the longest delay 28 levels can hold."""
+KEY_PREFIX_CHARS: Final = 2 * BITS
+"""Of a routing key: every bit takes a digit and a dot; the destination's name follows."""
+MAX_QUEUE_NAME_BYTES: Final = 255 - KEY_PREFIX_CHARS
+"""A routing key is a short string of 255 bytes, so 199 are left for the destination."""
 
 NO_SAGA = "00000000-0000-0000-0000-000000000000"
 """What stores write when a timeout belongs to no saga."""

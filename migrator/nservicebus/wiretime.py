@@ -6,9 +6,10 @@ Source: reference ``timeout-manager.md`` section 6.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+_SECOND: Final = timedelta(seconds=1)
 _LENGTH: Final = 28
 _SEPARATORS: Final = ("-", "-", " ", ":", ":", ":", " Z")
 
@@ -45,3 +46,8 @@ def parse_wire_time(text: str) -> datetime:
 
 def _complaint(text: str) -> str:
     return f"{text[:40]!r} is not of the form yyyy-MM-dd HH:mm:ss:ffffff Z"
+
+
+def seconds_up(span: timedelta) -> int:
+    """Return *span* in whole seconds, rounded up; exact, without floating point."""
+    return -(-span // _SECOND)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.delays.bindings import find_ways
 from migrator.delays.depths import Ladder
-from migrator.delays.due import BITS
 from migrator.delays.level_depths import level_queues, read_ladder
 from migrator.delays.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
 from migrator.delays.routing import (
@@ -25,7 +24,7 @@ from migrator.delays.routing import (
 from migrator.delays.topology import inspect_delays
 from migrator.delays.ways import Way
 from migrator.errors import NotChecked, TargetError
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import BITS, QueueName
 from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
 from migrator.rabbitmq.admin import QueueFacts
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked

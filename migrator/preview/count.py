@@ -11,8 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.due import delay_s
-from migrator.delays.routing import entry_level
+from migrator.delays.routing import delay_s, entry_level
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, convert, due_offset

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.due import MAX_DELAY_S
 from migrator.delays.routing import DelaysVersion
+from migrator.nservicebus.timeouts import MAX_DELAY_S
 from migrator.stores.endpoints import EndpointPreview
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import row_tag
+from migrator.nservicebus.timeouts import BITS
 from migrator.recall.ports import Recalls, Sighting
 from migrator.recall.rules import MAY_GO, RecallOutcome, RecallScope
 

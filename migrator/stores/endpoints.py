@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from migrator.delays.due import LONGEST_DELAY
+from migrator.delays.routing import LONGEST_DELAY
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, QueueName

@@ -12,14 +12,13 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.due import BITS
 from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.scan import RabbitLevels
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import BatchId
+from migrator.nservicebus.timeouts import BITS, BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from migrator.delays.due import delay_s
 from migrator.delays.level_ports import (
     LevelMessage,
     Levels,
@@ -29,7 +28,7 @@ from migrator.delays.level_ports import (
     ScanLimits,
 )
 from migrator.delays.link_ports import Destinations, Unreachable
-from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, address
+from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, address, delay_s
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.messages import PublishResult

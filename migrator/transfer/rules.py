@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.due import seconds_up
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time
+from migrator.nservicebus.wiretime import NotAWireTime, build_wire_time, parse_wire_time, seconds_up
 
 RETRIES: Final = "NServiceBus.Retries"
 RETRIES_TIMESTAMP: Final = "NServiceBus.Retries.Timestamp"

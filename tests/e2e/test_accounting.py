@@ -13,10 +13,9 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.delays.due import seconds_up
 from migrator.delays.routing import DelaysVersion, entry_level, level_name, parse_routing_key
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time, seconds_up
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Found, Row, nameless, row
 

@@ -19,8 +19,7 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.delays.due import delay_s
-from migrator.delays.routing import DelaysVersion, address
+from migrator.delays.routing import DelaysVersion, address, delay_s
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Row, chance, row
 

@@ -19,8 +19,7 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.servers import wait_until
-from migrator.delays.due import delay_s
-from migrator.delays.routing import DelaysVersion, address, level_name, parse_routing_key
+from migrator.delays.routing import DelaysVersion, address, delay_s, level_name, parse_routing_key
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.timeouts import QueueName

@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
-from migrator.delays.due import BITS
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
 from migrator.errors import NotChecked
+from migrator.nservicebus.timeouts import BITS
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.ports import BrokerFacts, Policy
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from migrator.delays.due import BITS
+from migrator.nservicebus.timeouts import BITS
 from migrator.reports.drawing.texts import span_words
 
 WHOLE: Final = 100.0

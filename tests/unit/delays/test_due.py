@@ -1,4 +1,4 @@
-"""Tests of ``migrator.delays.due``."""
+"""From a due time to whole seconds of delay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.due import BITS, MAX_DELAY_S, delay_s, seconds_up
+from migrator.delays.routing import delay_s
 from migrator.errors import TargetUnavailable
+from migrator.nservicebus.timeouts import BITS, MAX_DELAY_S
+from migrator.nservicebus.wiretime import seconds_up
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SPANS = st.timedeltas(min_value=timedelta(0), max_value=timedelta(seconds=MAX_DELAY_S))

@@ -11,7 +11,6 @@ from migrator.delays.probe_results import (
     Flight,
     Probe,
     catching_keys,
-    parse_levels,
     probe_delay_s,
     probe_document,
 )
@@ -21,6 +20,7 @@ from migrator.delays.routing import (
     delivery_binding_key,
     infrastructure,
     levels_passed,
+    parse_levels,
     suffix_collisions,
 )
 from migrator.nservicebus.timeouts import QueueName

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.due import MAX_DELAY_S, DelayTooLong
 from migrator.delays.routing import (
-    MAX_QUEUE_NAME_BYTES,
     DelaysVersion,
+    DelayTooLong,
     Infrastructure,
     address,
     delivery_binding_key,
@@ -25,7 +24,7 @@ from migrator.delays.routing import (
     routing_key,
     suffix_collisions,
 )
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import MAX_DELAY_S, MAX_QUEUE_NAME_BYTES, QueueName
 from tests.unit.nservicebus.samples import vectors
 
 DELAYS = st.integers(min_value=0, max_value=MAX_DELAY_S)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika.frame import Header
 
-from migrator.delays.due import MAX_DELAY_S, seconds_up
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import (
     X_DEATH_RESERVE_BYTES,
@@ -23,8 +22,8 @@ from migrator.nservicebus.conversion import (
     convert,
     due_offset,
 )
-from migrator.nservicebus.timeouts import NativeMessage, StoredTimeout
-from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
+from migrator.nservicebus.timeouts import MAX_DELAY_S, NativeMessage, StoredTimeout
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time, seconds_up
 from tests.unit.nservicebus.samples import (
     A_SECOND,
     DUE,

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.delays.due import MAX_DELAY_S
 from migrator.errors import UnknownEndpoint
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import Reason, Rules
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import survey
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints

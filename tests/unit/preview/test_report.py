@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.due import MAX_DELAY_S
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.preview.report import Preview, preview_document, span_of
 from migrator.stores.due_times import zone_offset
 from migrator.stores.endpoints import EndpointPreview, Quarantinable

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from migrator.delays.due import MAX_DELAY_S, delay_s, seconds_up
-from migrator.delays.routing import DelaysVersion, level_name, levels_passed
+from migrator.delays.routing import DelaysVersion, delay_s, level_name, levels_passed
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
+from migrator.nservicebus.timeouts import MAX_DELAY_S
+from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time, seconds_up
 from migrator.transfer.rules import (
     RETRIES,
     RETRIES_TIMESTAMP,

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from migrator.delays.depths import Ladder, Step, build_ladder
-from migrator.delays.due import delay_s
 from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
-from migrator.delays.routing import DelaysVersion, address
+from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.errors import DeliveryLimitNear
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import BatchState
