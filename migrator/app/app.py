@@ -232,11 +232,11 @@ class App(BrokerParts, LedgerParts):
     def new_holding(self) -> Holding:
         """Return what holds destinations that cannot be reached, for all lanes of a process."""
         from migrator.app.stores import SqlSide
-        from migrator.dispatcher.ledger import SqlDispatching
         from migrator.handover.holding import Holding
+        from migrator.ledger.held_destinations import SqlHeldDestinations
 
         return Holding(
-            books=SqlDispatching(self.engine, self.tables),
+            books=SqlHeldDestinations(self.engine, self.tables),
             batches=self.batches,
             claims=self.side.claims if isinstance(self.side, SqlSide) else None,
             look=lambda names: self.new_destinations().unreachable(names),

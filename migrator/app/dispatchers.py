@@ -23,6 +23,7 @@ from migrator.dispatcher.retries import declare_retry_queues
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.sparingly import Sparingly
 from migrator.dispatcher.trouble import Recoverability
+from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Background, Lease, StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
@@ -130,6 +131,7 @@ class DispatcherWiring:
             claims=app.sql_side(wanted_for="dispatching").claims,
             batches=app.batches,
             dispatching=self.dispatching,
+            held=SqlHeldDestinations(app.engine, app.tables),
             routes=self.routes,
             clock=app.clock,
             rules=PollRules(

@@ -159,9 +159,9 @@ def _rolled_back(app: App, scope: RollbackScope, terms: RecallTerms | None) -> _
 
 def _forget_held(app: App, scope: RollbackScope) -> None:
     """Have `status` list no destination any more for which nobody is to hand over rows."""
-    from migrator.dispatcher.ledger import SqlDispatching
+    from migrator.ledger.held_destinations import SqlHeldDestinations
 
-    books = SqlDispatching(app.engine, app.tables)
+    books = SqlHeldDestinations(app.engine, app.tables)
     for each in app.books.held():
         if scope.endpoint is None or each.source == scope.endpoint.source:
             endpoint = StoreEndpoint(name=each.endpoint, source=each.source)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from migrator.delays.link_ports import Unreachable
 from migrator.dispatcher.delivery import to_pass_on
 from migrator.dispatcher.outbox import Item, PassedOn
-from migrator.dispatcher.ports import Applied, ClearSaga, Delivery, Intake, NewTimeout, Routes
+from migrator.dispatcher.ports import Delivery, Routes
 from migrator.dispatcher.renewal import is_renewed
 from migrator.errors import RowRefused
 from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
@@ -30,6 +30,7 @@ from migrator.nservicebus.satellites import (
     read_delayed,
 )
 from migrator.nservicebus.timeouts import NativeMessage
+from migrator.stores.sql.intake import Applied, SqlIntake
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def not_reached(why: Unreachable) -> Failure:
 class Changes:
     """Writes what messages ask of the store, and tells which messages are done with."""
 
-    def __init__(self, intake: Intake, endpoint: StoreEndpoint, fault: FaultPoint) -> None:
+    def __init__(self, intake: SqlIntake, endpoint: StoreEndpoint, fault: FaultPoint) -> None:
         """Write to the store of *endpoint*."""
         self._intake = intake
         self._endpoint = endpoint
@@ -108,9 +109,8 @@ class Changes:
         """Carry out *reads* in their order; a row that the database refuses fails alone."""
         if not reads:
             return Applied(stored=0, known=0, cleared=0)
-        changes = [_change(read.asks) for read in reads]
         try:
-            applied = self._intake.apply(self._endpoint, changes, lease)
+            applied = self._intake.apply(self._endpoint, [read.asks for read in reads], lease)
         except RowRefused as exc:
             if len(reads) > 1:
                 return _sum([self.apply([read], lease, taken) for read in reads])
@@ -199,19 +199,6 @@ def _is_due(read: Read, until: datetime) -> bool:
         and read.asks.due_at <= until
         and not read.delivery.is_redelivered
         and not is_renewed(read.delivery.message)
-    )
-
-
-def _change(asks: DelayedMessage | ClearTimeouts) -> NewTimeout | ClearSaga:
-    if isinstance(asks, ClearTimeouts):
-        return ClearSaga(saga_id=asks.saga_id)
-    return NewTimeout(
-        id=asks.id,
-        destination=asks.destination,
-        saga_id=asks.saga_id,
-        due_at=asks.due_at,
-        headers_text=asks.headers_text,
-        body=asks.body,
     )
 
 

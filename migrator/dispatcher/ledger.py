@@ -1,4 +1,4 @@
-"""What the ledger keeps for dispatchers: their lanes, what they hold, and how they forget.
+"""What the ledger keeps for dispatchers: their lanes, and how they forget.
 
 Rules of this file: a source has one lane for ever, and a lane one source; only the lane's owner
 forgets, and what is forgotten is still counted.
@@ -29,10 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import retrying, translating
-from migrator.database.portable import MOST_IN_LIST, among, for_update
+from migrator.database.failures import translating
+from migrator.database.portable import MOST_IN_LIST, for_update
 from migrator.database.types import database_now
-from migrator.dispatcher.ports import HeldDestination
 from migrator.errors import LedgerError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.purging import count_purged
@@ -106,60 +105,6 @@ class SqlDispatching:
         except IntegrityError:
             return None
         return lane
-
-    # ── destinations that wait ──────────────────────────────────────────────────────────────
-
-    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
-        """Return the destinations whose rows wait, by name; see ``ports.Dispatching``."""
-        table = self._tables.held_destination
-        query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
-        doing = f"reading the held destinations of {endpoint.name}"
-
-        def work() -> list[HeldDestination]:
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                return [_held(row) for row in connection.execute(query)]
-
-        return retrying(work)
-
-    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
-        """Record that rows for a destination wait; see ``ports.Dispatching``."""
-        doing = f"holding a destination of {endpoint.name}"
-        for _ in range(_TRIES):
-            with translating(LedgerError, doing=doing):
-                try:
-                    with writing(self._engine) as connection:
-                        self._record(connection, endpoint, held)
-                except IntegrityError:  # somebody else wrote its first row just now
-                    continue
-            return
-        raise LedgerError(f"{doing} failed: others keep writing and removing it; try again")
-
-    def _record(
-        self, connection: Connection, endpoint: StoreEndpoint, held: HeldDestination
-    ) -> None:
-        table = self._tables.held_destination
-        key = {"source": endpoint.source, "destination": held.destination}
-        values = {
-            "endpoint": endpoint.name,
-            "reason": held.reason,
-            "detail": held.detail or "-",  # on Oracle, nothing would be NULL
-            "tries": held.tries,
-            "since": held.since,
-            "next_try_at": held.next_try_at,
-        }
-        is_it = [table.c[name] == value for name, value in key.items()]
-        if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
-            connection.execute(insert(table).values(key | values))
-
-    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
-        """Record that destinations are reached again; see ``ports.Dispatching``."""
-        table = self._tables.held_destination
-        statement = delete(table).where(
-            table.c.source == endpoint.source, among(table.c.destination, destinations)
-        )
-        doing = f"freeing destinations of {endpoint.name}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            connection.execute(statement)
 
     # ── forgetting ──────────────────────────────────────────────────────────────────────────
 
@@ -280,14 +225,3 @@ class SqlDispatching:
 
 def _is_sent(batch: Table, lease: Lease) -> ColumnElement[bool]:
     return and_(batch.c.lane == lease.lane, batch.c.state == BatchState.DISPATCHED)
-
-
-def _held(row: Row[Any]) -> HeldDestination:
-    return HeldDestination(
-        destination=row.destination,
-        reason=row.reason,
-        detail=row.detail,
-        tries=row.tries,
-        since=row.since,
-        next_try_at=row.next_try_at,
-    )

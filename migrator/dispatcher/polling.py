@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.held import HeldDestinations, is_over
 from migrator.delays.link_ports import Unreachable
 from migrator.dispatcher.delivery import to_dispatch
 from migrator.dispatcher.outbox import StoredRow
-from migrator.dispatcher.ports import DispatchClaims, Dispatching, Route, Routes
+from migrator.dispatcher.ports import Dispatching, Route, Routes
 from migrator.errors import PreflightRefused
+from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
@@ -33,7 +33,7 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.stores.due_times import DueTimeReading
-from migrator.stores.ports import ClaimRequest
+from migrator.stores.ports import ClaimRequest, RowClaims
 
 _log = logging.getLogger(__name__)
 
@@ -112,9 +112,10 @@ class Poller:
         *,
         endpoint: StoreEndpoint,
         run: RunId,
-        claims: DispatchClaims,
+        claims: RowClaims,
         batches: Batches,
         dispatching: Dispatching,
+        held: SqlHeldDestinations,
         routes: Routes,
         clock: Clock,
         rules: PollRules,
@@ -138,7 +139,7 @@ class Poller:
         self._fault = fault
         self._read_due_times = read_due_times
         self._due_times_at_s = float("-inf")
-        self.held = HeldDestinations(dispatching, endpoint)
+        self.held = HeldDestinations(held, endpoint)
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""

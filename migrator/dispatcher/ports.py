@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 from migrator.delays.link_ports import Unreachable
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
-from migrator.nservicebus.timeouts import Lane, NativeMessage, QueueName, TimeoutId
+from migrator.nservicebus.timeouts import Lane, NativeMessage, QueueName
 from migrator.rabbitmq.messages import PublishResult
-from migrator.stores.ports import Claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,104 +137,7 @@ class SatelliteLink(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTimeout:
-    """One row to be written exactly as the legacy persister would."""
-
-    id: TimeoutId
-    """Lower-case GUID; the same message always has the same."""
-    destination: str | None
-    saga_id: str
-    """Lower-case GUID; ``NO_SAGA`` when there is none."""
-    due_at: datetime
-    """Aware, UTC."""
-    headers_text: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearSaga:
-    """Remove every stored timeout of a saga."""
-
-    saga_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What one call of ``Intake.apply`` did."""
-
-    stored: int
-    known: int
-    """Rows that were there already, or have been dispatched already: a redelivered message."""
-    cleared: int
-    """Rows removed from the store for the sake of ``ClearSaga``."""
-
-
-class Intake(Protocol):
-    """Writing into the legacy table, as the timeout manager's store satellite does."""
-
-    def apply(
-        self, endpoint: StoreEndpoint, changes: Sequence[NewTimeout | ClearSaga], lease: Lease
-    ) -> Applied:
-        """Carry out *changes* in their order, in one transaction; repeating them is harmless.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-            StoreUnavailable: Nothing was changed, or all of it was and the answer was lost.
-            StoreError: The database refused a row. Nothing was changed.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDestination:
-    """A destination that could not be reached; its rows wait in the store until it is tried."""
-
-    destination: str
-    """As in the Destination column."""
-    reason: str
-    """A code of ``Reason``."""
-    detail: str
-    tries: int
-    since: datetime
-    next_try_at: datetime
-
-
-class GivesBack(Protocol):
-    """Claims of which single rows can be undone."""
-
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
-
-        Returns the batch, which is smaller by them.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
-        ...
-
-
-class DispatchClaims(Claims, GivesBack, Protocol):
-    """Claims as a dispatcher needs them."""
-
-
-class HeldBooks(Protocol):
-    """What the ledger keeps of destinations that cannot be reached."""
-
-    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
-        """Return the destinations whose rows wait."""
-        ...
-
-    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
-        """Record that rows for a destination wait; replaces what was recorded for it."""
-        ...
-
-    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
-        """Record that destinations are reached again; repeating is harmless."""
-        ...
-
-
-class Dispatching(HeldBooks, Protocol):
+class Dispatching(Protocol):
     """What the ledger keeps for a dispatcher."""
 
     def lane(self, endpoint: StoreEndpoint) -> Lane:

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from migrator.delays.held import HeldDestinations, is_over
 from migrator.delays.link_ports import Unreachable
-from migrator.dispatcher.ports import GivesBack, HeldBooks, HeldDestination
 from migrator.errors import (
     AccessRefused,
     MigratorError,
@@ -26,12 +24,18 @@ from migrator.errors import (
     StoreUnavailable,
     TargetError,
 )
+from migrator.ledger.held_destinations import (
+    HeldDestination,
+    HeldDestinations,
+    SqlHeldDestinations,
+    is_over,
+)
 from migrator.ledger.ports import Batches
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import Batch, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
 from migrator.nservicebus.timeouts import QueueName, TimeoutId
-from migrator.stores.ports import Store
+from migrator.stores.ports import RowClaims, Store
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +62,9 @@ class Holding:
     def __init__(
         self,
         *,
-        books: HeldBooks,
+        books: SqlHeldDestinations,
         batches: Batches,
-        claims: GivesBack | None,
+        claims: RowClaims | None,
         look: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]],
         forget: Callable[[Collection[QueueName]], None],
         clock: Clock,

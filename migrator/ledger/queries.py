@@ -17,6 +17,7 @@ from migrator.database.portable import among
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.batches import batch_of
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
@@ -26,7 +27,6 @@ from migrator.ledger.report import (
     Progress,
     QuarantineCount,
     RunSummary,
-    WaitingDestination,
 )
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.ledger.tables import LedgerTables
@@ -76,7 +76,7 @@ class SqlBooks:
         with self._reading("counting doubtful batches") as connection:
             return connection.execute(query).scalar_one()
 
-    def held(self) -> Sequence[WaitingDestination]:
+    def held(self) -> Sequence[HeldDestination]:
         """Return the destinations whose rows wait in the store."""
         with self._reading("reading what is held") as connection:
             return self._held(connection)
@@ -238,21 +238,9 @@ class SqlBooks:
             )
         return sorted(found, key=lambda status: status.lane)
 
-    def _held(self, connection: Connection) -> Sequence[WaitingDestination]:
+    def _held(self, connection: Connection) -> Sequence[HeldDestination]:
         table = self._tables.held_destination
-        found = [
-            WaitingDestination(
-                endpoint=EndpointName(row.endpoint),
-                source=row.source,
-                destination=row.destination,
-                reason=row.reason,
-                detail=row.detail,
-                tries=row.tries,
-                since=row.since,
-                next_try_at=row.next_try_at,
-            )
-            for row in connection.execute(select(table))
-        ]
+        found = [HeldDestination(**row) for row in connection.execute(select(table)).mappings()]
         return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
 
     @contextmanager

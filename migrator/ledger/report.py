@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.states import OPEN, BatchState, Mode, RowState
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
 
@@ -92,23 +93,6 @@ class LaneStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingDestination:
-    """A destination that could not be reached; its rows wait in the store."""
-
-    endpoint: EndpointName
-    source: str
-    destination: str
-    """As in the Destination column."""
-    reason: str
-    """A ``conversion.Reason`` code."""
-    detail: str
-    tries: int
-    """How often it was tried in vain."""
-    since: datetime
-    next_try_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
     """How many rows wait in the store for one destination that cannot be reached."""
 
@@ -137,7 +121,7 @@ class Progress:
     """How long ago the oldest batch that is not settled was claimed; None: none is open."""
     lanes: Sequence[LaneStatus]
     """Ascending."""
-    held: Sequence[WaitingDestination] = ()
+    held: Sequence[HeldDestination] = ()
     """Sorted by endpoint and destination."""
 
 

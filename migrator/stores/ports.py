@@ -213,3 +213,17 @@ class Claims(Protocol):
             SomeGone: Some stay, because where they came from is gone. All others are back.
         """
         ...
+
+
+class RowClaims(Claims, Protocol):
+    """Claims of which single rows can be undone: those of a store in a SQL database."""
+
+    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
+        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
+
+        Returns the batch, which is smaller by them.
+
+        Raises:
+            LeaseLost: Nothing was changed.
+        """
+        ...

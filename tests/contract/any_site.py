@@ -19,6 +19,7 @@ from migrator.dispatcher.ledger import SqlDispatching
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches
+from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
@@ -128,6 +129,7 @@ class AnySite(ABC):
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.upkeep = SqlUpkeep(self.engine, self.tables)
         self.dispatching = SqlDispatching(self.engine, self.tables)
+        self.held = SqlHeldDestinations(self.engine, self.tables)
         self._open()
 
     @abstractmethod

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from migrator.dispatcher.ledger import SqlDispatching
-from migrator.dispatcher.ports import Dispatching, HeldDestination
+from migrator.dispatcher.ports import Dispatching
 from migrator.errors import LeaseLost
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
@@ -23,19 +23,6 @@ SALES = StoreEndpoint(name="Sales", source="public.Sales_TimeoutData")  # type: 
 BILLING = StoreEndpoint(name="Billing", source="public.Billing_TimeoutData")  # type: ignore[arg-type]
 LONG_AGO = timedelta(seconds=-1)
 """Everything is older than this."""
-
-
-def held(destination: str, **changes: object) -> HeldDestination:
-    """Return a destination that waits."""
-    values = {
-        "destination": destination,
-        "reason": "destination-unknown",
-        "detail": "no exchange",
-        "tries": 1,
-        "since": NOW,
-        "next_try_at": NOW + timedelta(seconds=5),
-    } | changes
-    return HeldDestination(**values)  # type: ignore[arg-type]
 
 
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────
@@ -67,39 +54,6 @@ def test_a_dispatchers_lane_is_a_lease_like_any_other(site: Site) -> None:
     site.leases.surrender(lease)
     assert site.dispatching.lane(SALES) == lane
     assert site.batches.open_batches(site.lease(lane, "two")) == [batch]
-
-
-# ── destinations that wait ──────────────────────────────────────────────────────────────────
-
-
-def test_held_destinations_are_kept_per_endpoint(site: Site) -> None:
-    """What is held for one endpoint is nothing to another; everything comes back as it was."""
-    odd = held("Büro 'x'; --@MACHINE", tries=7, detail="ä", since=NOW - timedelta(microseconds=1))
-    site.dispatching.hold(SALES, odd)
-    site.dispatching.hold(SALES, held("A"))
-    site.dispatching.hold(BILLING, held("A", tries=2))
-    assert site.dispatching.held(SALES) == [held("A"), odd]
-    assert site.dispatching.held(BILLING) == [held("A", tries=2)]
-
-
-def test_holding_again_replaces_what_was_recorded(site: Site) -> None:
-    """There is one entry per destination."""
-    site.dispatching.hold(SALES, held("A"))
-    later = held("A", tries=2, reason="unroutable", next_try_at=NOW + timedelta(hours=1))
-    site.dispatching.hold(SALES, later)
-    assert site.dispatching.held(SALES) == [later]
-
-
-def test_freed_destinations_are_gone(site: Site) -> None:
-    """Freeing is for these names of this endpoint only; repeating it is harmless."""
-    for name in ("A", "B", "C"):
-        site.dispatching.hold(SALES, held(name))
-    site.dispatching.hold(BILLING, held("A"))
-    for _ in range(2):
-        site.dispatching.free(SALES, ["A", "C", "never held"])
-    site.dispatching.free(SALES, [])
-    assert site.dispatching.held(SALES) == [held("B")]
-    assert site.dispatching.held(BILLING) == [held("A")]
 
 
 # ── forgetting ──────────────────────────────────────────────────────────────────────────────

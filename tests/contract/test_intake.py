@@ -8,33 +8,33 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from migrator.dispatcher.ports import Applied, ClearSaga, Intake, NewTimeout
 from migrator.errors import LeaseLost, RowRefused, StoreError
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Lease
+from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA, Lane, TimeoutId
-from migrator.stores.sql.intake import SqlIntake
+from migrator.stores.sql.intake import Applied
 from tests.contract.site import NOW, LegacyRow, Site, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
-
-_intake: type[Intake] = SqlIntake
 
 SAGA = "5f6e0000-0000-4000-8000-00000000c2d1"
 OTHER_SAGA = "5f6e0000-0000-4000-8000-00000000c2d2"
 
 
-def new(number: int, **changes: object) -> NewTimeout:
+def new(number: int, **changes: object) -> DelayedMessage:
     """Return a timeout that is due *number* hours after ``NOW``."""
     values = {
         "id": TimeoutId(timeout_id(number)),
+        "native_id": "m",
+        "headers": {},
         "destination": "Billing",
         "saga_id": NO_SAGA,
         "due_at": NOW + timedelta(hours=number),
         "headers_text": "{}",
         "body": b"body",
     } | changes
-    return NewTimeout(**values)  # type: ignore[arg-type]
+    return DelayedMessage(**values)  # type: ignore[arg-type]
 
 
 def applied(stored: int = 0, known: int = 0, cleared: int = 0) -> Applied:
@@ -50,7 +50,7 @@ def test_a_row_is_written_as_the_persister_writes_it(site: Site) -> None:
     text = '{\r\n  "NServiceBus.MessageId": "ä€😀\\u0000"\r\n}'
     rows = [
         new(1, destination="Büro", saga_id=SAGA, due_at=due, headers_text=text, body=b"\x00\xff"),
-        new(2, destination=None, body=b"", due_at=datetime(2026, 3, 15, 8, tzinfo=UTC)),
+        new(2, destination="a", body=b"", due_at=datetime(2026, 3, 15, 8, tzinfo=UTC)),
         new(3, destination="", headers_text=""),
     ]
     assert site.intake.apply(endpoint, rows, lease) == applied(stored=3)
@@ -65,7 +65,7 @@ def test_a_row_is_written_as_the_persister_writes_it(site: Site) -> None:
         ),
         LegacyRow(
             id=timeout_id(2),
-            destination=None,
+            destination="a",
             body=b"",
             due="2026-03-15 08:00:00.000000",
             headers="{}",
@@ -179,7 +179,7 @@ def test_a_saga_is_cleared_of_all_its_rows(site: Site) -> None:
     old = [replace(row, saga_id=SAGA) for row in hours(2)]
     endpoint, lease = site.create([*old, *hours(1, start=2)]), site.lease()
     site.intake.apply(endpoint, [new(10, saga_id=SAGA), new(11, saga_id=OTHER_SAGA)], lease)
-    clear = ClearSaga(saga_id=SAGA.upper())
+    clear = ClearTimeouts(saga_id=SAGA.upper())
     assert site.intake.apply(endpoint, [clear], lease) == applied(cleared=3)
     assert [row.id for row in site.legacy_rows()] == [timeout_id(n) for n in (2, 11)]
     assert site.intake.apply(endpoint, [clear], lease) == applied()
@@ -188,13 +188,13 @@ def test_a_saga_is_cleared_of_all_its_rows(site: Site) -> None:
 def test_changes_of_one_call_keep_their_order(site: Site) -> None:
     """What is stored after a clear stays, what came before it goes, within the same call."""
     endpoint, lease = site.create(), site.lease()
-    changes: list[NewTimeout | ClearSaga] = [
+    changes: list[DelayedMessage | ClearTimeouts] = [
         new(1, saga_id=SAGA),
         new(2, saga_id=OTHER_SAGA),
-        ClearSaga(saga_id=SAGA),
+        ClearTimeouts(saga_id=SAGA),
         new(3, saga_id=SAGA),
-        ClearSaga(saga_id=OTHER_SAGA),
-        ClearSaga(saga_id=timeout_id(77)),
+        ClearTimeouts(saga_id=OTHER_SAGA),
+        ClearTimeouts(saga_id=timeout_id(77)),
         new(1, saga_id=SAGA),
     ]
     assert site.intake.apply(endpoint, changes, lease) == applied(stored=4, cleared=2)
@@ -206,7 +206,7 @@ def test_what_is_already_in_the_ledger_is_not_cleared(site: Site) -> None:
     endpoint, lease = site.create(), site.lease()
     site.intake.apply(endpoint, [new(1, saga_id=SAGA)], lease)
     site.claim(endpoint, lease, mode=Mode.DISPATCH)
-    assert site.intake.apply(endpoint, [ClearSaga(saga_id=SAGA)], lease) == applied()
+    assert site.intake.apply(endpoint, [ClearTimeouts(saga_id=SAGA)], lease) == applied()
     assert site.states() == {"claimed": 1}
 
 
@@ -222,11 +222,13 @@ def test_what_is_already_in_the_ledger_is_not_cleared(site: Site) -> None:
         pytest.param(new(2, headers_text="\ud800"), id="half a character"),
         pytest.param(new(2, id="m-1"), id="id no GUID"),
         pytest.param(new(2, saga_id="saga"), id="saga no GUID"),
-        pytest.param(ClearSaga(saga_id=NO_SAGA), id="clearing no saga"),
-        pytest.param(ClearSaga(saga_id="x"), id="clearing no GUID"),
+        pytest.param(ClearTimeouts(saga_id=NO_SAGA), id="clearing no saga"),
+        pytest.param(ClearTimeouts(saga_id="x"), id="clearing no GUID"),
     ],
 )
-def test_what_no_column_takes_is_refused_whole(site: Site, bad: NewTimeout | ClearSaga) -> None:
+def test_what_no_column_takes_is_refused_whole(
+    site: Site, bad: DelayedMessage | ClearTimeouts
+) -> None:
     """One bad row, and nothing of the call is done; the message quotes no content."""
     endpoint, lease = site.create(hours(1)), site.lease()
     with pytest.raises(RowRefused):
@@ -286,5 +288,5 @@ def test_without_the_lane_nothing_is_changed(
     before = site.legacy_rows()
     lease = lose(site, site.lease())
     with pytest.raises(LeaseLost):
-        site.intake.apply(endpoint, [new(1), ClearSaga(saga_id=SAGA)], lease)
+        site.intake.apply(endpoint, [new(1), ClearTimeouts(saga_id=SAGA)], lease)
     assert site.legacy_rows() == before

@@ -10,8 +10,8 @@ from sqlalchemy import event, text
 
 from migrator.database.engine import reading
 from migrator.decommission.store import SqlDecommissionStore
-from migrator.dispatcher.ports import NewTimeout
 from migrator.errors import StoreError, UnknownEndpoint
+from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import create_table
@@ -216,7 +216,9 @@ def test_whole_seconds_stay_whole(site: NHibernateSite) -> None:
 def test_a_stored_row_belongs_to_its_endpoint_alone(site: NHibernateSite) -> None:
     """And can be claimed, as those that NHibernate wrote."""
     endpoint, lease = site.create(), site.lease()
-    new = NewTimeout(
+    new = DelayedMessage(
+        native_id="m",
+        headers={},
         id=TimeoutId(timeout_id(5)),
         destination="Billing",
         saga_id=timeout_id(6),

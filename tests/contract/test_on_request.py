@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy import delete
 
 from migrator.database.engine import open_engine, writing
-from migrator.dispatcher.ports import NewTimeout
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.verify.store import SqlVerifications
@@ -126,7 +126,9 @@ def test_a_stored_timeout_is_known_again(anywhere: Site, endpoint: StoreEndpoint
     """The same timeout twice is one row, in the table or in the ledger, and never too early."""
     site, lease = anywhere, anywhere.lease()
     due_at = NOW + timedelta(days=1, milliseconds=1)
-    new = NewTimeout(
+    new = DelayedMessage(
+        native_id="m",
+        headers={},
         id=TimeoutId(str(uuid4())),
         destination="D",
         saga_id=str(uuid4()),

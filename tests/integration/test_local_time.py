@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy import event, select
 
 from migrator.database.engine import open_engine, writing
-from migrator.dispatcher.ports import NewTimeout
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.recall.rules import RecallScope
@@ -265,7 +265,9 @@ def test_what_is_stored_is_local_time_as_well(database: str, kind: str) -> None:
     endpoint, lease = site.create(), site.lease()
     moments = [CHANGES[zone][1] + STEP * n for n in range(-9, 9)]
     new = [
-        NewTimeout(
+        DelayedMessage(
+            native_id="m",
+            headers={},
             id=TimeoutId(timeout_id(n)),
             destination="Billing",
             saga_id=timeout_id(0),

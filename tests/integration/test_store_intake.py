@@ -14,11 +14,12 @@ import pytest
 from sqlalchemy import event
 
 from migrator.database.engine import open_engine, writing
-from migrator.dispatcher.ports import Applied, NewTimeout
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch
+from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
+from migrator.stores.sql.intake import Applied
 from tests.contract.site import NOW, Site
 
 
@@ -30,8 +31,10 @@ def site(database: str) -> Iterator[Site]:
     engine.dispose()
 
 
-def _new(number: int) -> NewTimeout:
-    return NewTimeout(
+def _new(number: int) -> DelayedMessage:
+    return DelayedMessage(
+        native_id="m",
+        headers={},
         id=TimeoutId(str(uuid4())),
         destination="Billing",
         saga_id=NO_SAGA,

@@ -21,12 +21,12 @@ from dev.servers import MariadbServer
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE, open_engine, reading, writing
 from migrator.database.failures import translating
-from migrator.dispatcher.ports import ClearSaga, NewTimeout
 from migrator.errors import LeaseLost, LedgerError, RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
 from migrator.preflight.queries import SqlLedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
@@ -77,8 +77,10 @@ def insert(site: Site, *rows: tuple[int, str]) -> None:
         )
 
 
-def _new(*, due_at: datetime = NOW + timedelta(hours=1), body: bytes = b"") -> NewTimeout:
-    return NewTimeout(
+def _new(*, due_at: datetime = NOW + timedelta(hours=1), body: bytes = b"") -> DelayedMessage:
+    return DelayedMessage(
+        native_id="m",
+        headers={},
         id=TimeoutId(timeout_id(1)),
         destination="Billing",
         saga_id=timeout_id(0),
@@ -367,7 +369,7 @@ def test_sessions_depend_on_no_default_of_the_server(
         claim = other.claim(endpoint, lease)
         assert other.ids(claim) == [timeout_id(number) for number in range(20)]
         assert other.claims.give_back(claim.batch, [0], lease).size == 19
-        clear = ClearSaga(saga_id=timeout_id(5))
+        clear = ClearTimeouts(saga_id=timeout_id(5))
         assert other.intake.apply(endpoint, [_new(), clear], lease).known == 1
         other.engine.dispose()
     finally:

@@ -11,15 +11,16 @@ from sqlalchemy import Connection, event, text
 
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
-from migrator.dispatcher.ports import ClearSaga, HeldDestination
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.failover.rules import SeenRow
 from migrator.failover.store import FailoverTerms, SqlFailover
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.names import quoted
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.satellites import ClearTimeouts
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import (
     FIRST_DISPATCHER_LANE,
@@ -200,7 +201,9 @@ def test_the_printed_grants_are_enough(site: Site, role: str) -> None:
     claim = limited.claim(endpoint, lease)
     assert limited.claims.give_back(claim.batch, [0], lease).size == 2
     assert limited.claims.release(claim.batch, lease) == 2
-    assert limited.intake.apply(endpoint, [ClearSaga(saga_id=timeout_id(9))], lease).cleared == 0
+    assert (
+        limited.intake.apply(endpoint, [ClearTimeouts(saga_id=timeout_id(9))], lease).cleared == 0
+    )
     _dispatch(limited, endpoint, lease)
     limited.books.progress()
     limited.upkeep.purge(before=NOW + timedelta(days=9999))
@@ -233,12 +236,19 @@ def _settle(site: Site, endpoint: StoreEndpoint) -> None:
 def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
     """Do with the ledger what a dispatcher does."""
     held = HeldDestination(
-        destination="A", reason="unbound", detail="no way", tries=1, since=NOW, next_try_at=NOW
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        destination="A",
+        reason="unbound",
+        detail="no way",
+        tries=1,
+        since=NOW,
+        next_try_at=NOW,
     )
     assert site.dispatching.lane(endpoint) == FIRST_DISPATCHER_LANE
-    site.dispatching.hold(endpoint, held)
-    assert site.dispatching.held(endpoint) == [held]
-    site.dispatching.free(endpoint, ["A"])
+    site.held.hold(held)
+    assert site.held.held(endpoint) == [held]
+    site.held.free(endpoint, ["A"])
     assert site.dispatching.fold(lease, older_than=timedelta(0)) == 0
 
 

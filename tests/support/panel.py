@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from migrator.delays.depths import Step, build_ladder
 from migrator.delays.routing import DelaysVersion
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.pause_reasons import Hold, Signal
 from migrator.ledger.report import (
     AuditEvent,
@@ -18,7 +19,6 @@ from migrator.ledger.report import (
     QuarantineCount,
     QuarantinedRow,
     QuarantineFilter,
-    WaitingDestination,
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
@@ -87,7 +87,7 @@ def some_progress() -> Progress:
         oldest_open_age=timedelta(minutes=5),
         lanes=[lane],
         held=[
-            WaitingDestination(
+            HeldDestination(
                 endpoint=SALES,
                 source="public.Sales_TimeoutData",
                 destination="Billing",

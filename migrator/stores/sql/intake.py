@@ -8,6 +8,7 @@ still ours; every row is looked at before the first one is written. Source: refe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -16,11 +17,11 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.dispatcher.ports import Applied, ClearSaga, NewTimeout
 from migrator.errors import RowRefused, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
+from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
@@ -34,8 +35,19 @@ DESTINATION_CHARS: Final = 200
 """Size of the Destination column in the vendor's script (reference 1.2)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What one call of ``SqlIntake.apply`` did."""
+
+    stored: int
+    known: int
+    """Rows that were there already, or have been dispatched already: a redelivered message."""
+    cleared: int
+    """Rows removed from the store for the sake of ``ClearTimeouts``."""
+
+
 class SqlIntake:
-    """Implements ``ports.Intake`` over one database."""
+    """What the timeout manager's store satellite does to its table."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, legacy: LegacyTables) -> None:
         """Write into the *legacy* tables beside *ledger*, both in the database of *engine*.
@@ -49,11 +61,17 @@ class SqlIntake:
         self._legacy = legacy
 
     def apply(
-        self, endpoint: StoreEndpoint, changes: Sequence[NewTimeout | ClearSaga], lease: Lease
+        self,
+        endpoint: StoreEndpoint,
+        changes: Sequence[DelayedMessage | ClearTimeouts],
+        lease: Lease,
     ) -> Applied:
-        """Carry out *changes* in one transaction; see ``ports.Intake``.
+        """Carry out *changes* in their order, in one transaction; repeating them is harmless.
 
         Raises:
+            LeaseLost: Nothing was changed.
+            StoreUnavailable: Nothing was changed, or all of it was and the answer was lost.
+            StoreError: The database refused a row. Nothing was changed.
             RowRefused: Something in a row (a NUL, no GUID, too long a destination) fits into no
                 column, or the zero saga was to be cleared. Nothing was changed.
         """
@@ -105,7 +123,7 @@ def _clear(connection: Connection, legacy: LegacyTable, sagas: Sequence[str]) ->
 
 
 def _steps(
-    changes: Sequence[NewTimeout | ClearSaga],
+    changes: Sequence[DelayedMessage | ClearTimeouts],
 ) -> list[tuple[list[dict[str, Any]], list[str]]]:
     """Return what to do one after the other: rows to insert, or sagas to clear, in each step."""
     found = []
@@ -113,7 +131,7 @@ def _steps(
         rows: list[dict[str, Any]] = []
         sagas: list[str] = []
         for change in group:
-            if isinstance(change, NewTimeout):
+            if isinstance(change, DelayedMessage):
                 rows.append(_row(change))
             else:
                 sagas.append(_saga(change))
@@ -121,15 +139,14 @@ def _steps(
     return found
 
 
-def _row(new: NewTimeout) -> dict[str, Any]:
+def _row(new: DelayedMessage) -> dict[str, Any]:
     destination = new.destination
-    if destination is not None:
-        _demand_text("Destination", destination)
-        if len(destination) > DESTINATION_CHARS:
-            raise RowRefused(
-                f"a destination of {len(destination)} characters does not fit into a column of "
-                f"{DESTINATION_CHARS}"
-            )
+    _demand_text("Destination", destination)
+    if len(destination) > DESTINATION_CHARS:
+        raise RowRefused(
+            f"a destination of {len(destination)} characters does not fit into a column of "
+            f"{DESTINATION_CHARS}"
+        )
     _demand_text("Headers", new.headers_text)
     return {
         "Id": _guid("Id", new.id),
@@ -142,7 +159,7 @@ def _row(new: NewTimeout) -> dict[str, Any]:
     }
 
 
-def _saga(clear: ClearSaga) -> str:
+def _saga(clear: ClearTimeouts) -> str:
     saga = _guid("SagaId", clear.saga_id)
     if saga == NO_SAGA:
         raise RowRefused("the zero saga id belongs to every timeout without a saga; not cleared")

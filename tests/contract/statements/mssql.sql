@@ -272,19 +272,19 @@ SELECT SYSUTCDATETIME() AS anon_1;
 SELECT migrator.lease.name
 FROM migrator.lease;
 
--- dispatcher/ledger.py SqlDispatching._record
+-- ledger/held_destinations.py SqlHeldDestinations._record
 INSERT INTO migrator.held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
 
--- dispatcher/ledger.py SqlDispatching._record
+-- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator.held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination = :destination_1;
 
 -- dispatcher/ledger.py SqlDispatching.fold
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- dispatcher/ledger.py SqlDispatching.free
+-- ledger/held_destinations.py SqlHeldDestinations.free
 DELETE FROM migrator.held_destination WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination IN (:destination_1);
 
--- dispatcher/ledger.py SqlDispatching.held.<locals>.work
+-- ledger/held_destinations.py SqlHeldDestinations.held.<locals>.work
 SELECT migrator.held_destination.source, migrator.held_destination.destination, migrator.held_destination.endpoint, migrator.held_destination.reason, migrator.held_destination.detail, migrator.held_destination.tries, migrator.held_destination.since, migrator.held_destination.next_try_at
 FROM migrator.held_destination
 WHERE migrator.held_destination.source = :source_1 ORDER BY migrator.held_destination.destination;

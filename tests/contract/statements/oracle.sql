@@ -277,19 +277,19 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 SELECT migrator_lease.name
 FROM migrator_lease;
 
--- dispatcher/ledger.py SqlDispatching._record
+-- ledger/held_destinations.py SqlHeldDestinations._record
 INSERT INTO migrator_held_destination (source, destination, endpoint, reason, detail, tries, since, next_try_at) VALUES (:source, :destination, :endpoint, :reason, :detail, :tries, :since, :next_try_at);
 
--- dispatcher/ledger.py SqlDispatching._record
+-- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator_held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination = :destination_1;
 
 -- dispatcher/ledger.py SqlDispatching.fold
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- dispatcher/ledger.py SqlDispatching.free
+-- ledger/held_destinations.py SqlHeldDestinations.free
 DELETE FROM migrator_held_destination WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination IN (:destination_1);
 
--- dispatcher/ledger.py SqlDispatching.held.<locals>.work
+-- ledger/held_destinations.py SqlHeldDestinations.held.<locals>.work
 SELECT migrator_held_destination.source, migrator_held_destination.destination, migrator_held_destination.endpoint, migrator_held_destination.reason, migrator_held_destination.detail, migrator_held_destination.tries, migrator_held_destination.since, migrator_held_destination.next_try_at
 FROM migrator_held_destination
 WHERE migrator_held_destination.source = :source_1 ORDER BY migrator_held_destination.destination;

@@ -16,13 +16,13 @@ from migrator.cli import status
 from migrator.cli.status import Besides
 from migrator.config import Settings
 from migrator.config.servers import Store
+from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.report import (
     DoubtfulBatch,
     EndpointProgress,
     LaneStatus,
     Progress,
     QuarantineCount,
-    WaitingDestination,
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
@@ -86,7 +86,7 @@ DISPATCHING = replace(
         )
     ],
     held=[
-        WaitingDestination(
+        HeldDestination(
             endpoint=SALES,
             source="public.Sales_TimeoutData",
             destination="Billing",

@@ -142,12 +142,12 @@ def test_a_missing_destination_keeps_its_rows_in_the_store() -> None:
     parts = world.run(30.0)
     assert set(world.ledger.stored) == {lost}
     assert world.delivered() == {"m-2": 1}
-    assert world.ledger.held_now["Gone"].tries >= 3
+    assert world.ledger.held.now["Gone"].tries >= 3
     assert not world.delivered("error")
     world.broker.destinations.add("Gone")
     world.run(60.0, parts)
     assert world.delivered("Gone") == {"m-1": 1}
-    assert not world.ledger.held_now
+    assert not world.ledger.held.now
 
 
 def test_an_exchange_that_was_just_deleted_stops_nobody_else() -> None:
@@ -171,11 +171,11 @@ def test_an_exchange_without_a_binding_keeps_its_rows_in_the_store() -> None:
     lost = world.store(1, 0.0, to="Unbound")
     parts = world.run(30.0)
     assert set(world.ledger.stored) == {lost}
-    assert 3 <= world.ledger.held_now["Unbound"].tries <= 5
+    assert 3 <= world.ledger.held.now["Unbound"].tries <= 5
     world.broker.destinations.add("Unbound")
     world.run(60.0, parts)
     assert world.delivered("Unbound") == {"m-1": 1}
-    assert not world.ledger.held_now
+    assert not world.ledger.held.now
 
 
 def test_a_message_for_a_missing_destination_goes_to_a_retry_queue() -> None:
@@ -261,7 +261,7 @@ def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
     parts = world.run(15.0)
     assert world.delivered() == {f"m-{number}": 1 for number in range(20, 30)}
     assert world.delivered(RETRY_1) == {"m-30": 1}
-    assert world.ledger.held_now["Full"].reason == "refused"
+    assert world.ledger.held.now["Full"].reason == "refused"
     world.broker.full.clear()
     world.run(90.0, parts)
     assert world.delivered("Full") == {f"m-{number}": 1 for number in range(20)}
@@ -277,7 +277,7 @@ def test_a_destination_we_may_not_write_to_holds_its_own_rows_and_no_others() ->
         world.store(number, 0.0)
     world.run(20.0)
     assert world.delivered() == {f"m-{number}": 1 for number in range(2, 7)}
-    assert world.ledger.held_now["Secret"].reason == "refused"
+    assert world.ledger.held.now["Secret"].reason == "refused"
     assert len(world.ledger.stored) == 1
 
 
@@ -414,7 +414,7 @@ def test_what_fails_while_it_is_held_does_not_prolong_the_wait() -> None:
     for key in ids:
         world.control(key)
         world.run(0.1, parts)
-    assert world.ledger.held_now["Gone"].tries <= 2
+    assert world.ledger.held.now["Gone"].tries <= 2
 
 
 def test_a_cleared_saga_has_no_timeouts_left() -> None:

@@ -16,12 +16,8 @@ from migrator.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.dispatcher.parts import DispatcherParts
 from migrator.dispatcher.polling import Poller, PollRules
 from migrator.dispatcher.ports import (
-    Applied,
-    ClearSaga,
     Delivery,
-    HeldDestination,
     Letter,
-    NewTimeout,
     Route,
 )
 from migrator.dispatcher.session import DispatcherSession
@@ -38,6 +34,7 @@ from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, Rules
 from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
+from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import (
     NO_SAGA,
     Lane,
@@ -51,6 +48,7 @@ from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import PublishResult
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.ports import Claim, ClaimRequest
+from migrator.stores.sql.intake import Applied
 from tests.unit.handover.memory import (
     ENDPOINT,
     START,
@@ -73,9 +71,8 @@ class DispatchLedger(MemoryLedger):
 
     def __init__(self) -> None:
         super().__init__([])
-        self.columns: dict[str, NewTimeout] = {}
+        self.columns: dict[str, DelayedMessage] = {}
         self.sagas: dict[str, str] = {}
-        self.held_now: dict[str, HeldDestination] = {}
         self.refused: set[str] = set()
         self.is_down = False
         self.lose_answer = False
@@ -107,10 +104,13 @@ class DispatchLedger(MemoryLedger):
         return after
 
     def apply(
-        self, endpoint: StoreEndpoint, changes: Sequence[NewTimeout | ClearSaga], lease: Lease
+        self,
+        endpoint: StoreEndpoint,
+        changes: Sequence[DelayedMessage | ClearTimeouts],
+        lease: Lease,
     ) -> Applied:
         self._up()
-        if any(isinstance(c, NewTimeout) and c.destination in self.refused for c in changes):
+        if any(isinstance(c, DelayedMessage) and c.destination in self.refused for c in changes):
             raise RowRefused("no")
         done = [self._apply(change) for change in changes]
         if self.lose_answer:
@@ -118,8 +118,8 @@ class DispatchLedger(MemoryLedger):
             raise StoreUnavailable("the answer was lost")
         return Applied(stored=sum(done), known=len(done) - sum(done), cleared=0)
 
-    def _apply(self, change: NewTimeout | ClearSaga) -> bool:
-        if isinstance(change, ClearSaga):
+    def _apply(self, change: DelayedMessage | ClearTimeouts) -> bool:
+        if isinstance(change, ClearTimeouts):
             for key in [k for k in self.stored if self.sagas.get(k) == change.saga_id]:
                 del self.stored[key]
             return False
@@ -139,16 +139,6 @@ class DispatchLedger(MemoryLedger):
 
     def lane(self, endpoint: StoreEndpoint) -> Lane:
         return LANE
-
-    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
-        return list(self.held_now.values())
-
-    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
-        self.held_now[held.destination] = held
-
-    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
-        for name in destinations:
-            self.held_now.pop(name, None)
 
     def fold(self, lease: Lease, *, older_than: timedelta) -> int:
         return 0
@@ -407,6 +397,7 @@ class World:
             claims=self.ledger,
             batches=self.ledger,
             dispatching=self.ledger,
+            held=self.ledger.held,
             routes=self.broker,
             clock=self.clock,
             rules=PollRules(
@@ -441,7 +432,7 @@ class World:
         )
 
     def _take_in(self, fault: Callable[[str], None]) -> TakeIn:
-        changes = Changes(self.ledger, ENDPOINT, fault)
+        changes = Changes(self.ledger, ENDPOINT, fault)  # type: ignore[arg-type]  # only what is asked
         if self.forwards:
             return Forwarding(
                 changes=changes,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from migrator.delays.link_ports import Held, Outgoing, Unreachable
-from migrator.dispatcher.ports import HeldDestination
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
+from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, Pending, StoreEndpoint, T
@@ -55,6 +55,23 @@ class MemoryClock:
         return self.elapsed
 
 
+class MemoryHeld(SqlHeldDestinations):
+    """Destinations that wait, by name."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, HeldDestination] = {}
+
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+        return list(self.now.values())
+
+    def hold(self, held: HeldDestination) -> None:
+        self.now[held.destination] = held
+
+    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
+        for name in destinations:
+            del self.now[name]
+
+
 class MemoryLedger:
     """Store and ledger: rows are in the store or in a batch, never in both."""
 
@@ -63,7 +80,7 @@ class MemoryLedger:
         self.batches: dict[BatchId, Batch] = {}
         self.batch_rows: dict[BatchId, list[StoredTimeout]] = {}
         self.quarantined: dict[BatchId, set[int]] = {}
-        self.waiting: dict[str, HeldDestination] = {}
+        self.held = MemoryHeld()
         self.token = LEASE.token
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
@@ -121,16 +138,6 @@ class MemoryLedger:
         self.batch_rows[batch.id] = [row for row in mine if row.row_index not in rows]
         self.batches[batch.id] = dataclasses.replace(batch, size=batch.size - len(back))
         return self.batches[batch.id]
-
-    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
-        return list(self.waiting.values())
-
-    def hold(self, endpoint: StoreEndpoint, held: HeldDestination) -> None:
-        self.waiting[held.destination] = held
-
-    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
-        for name in destinations:
-            del self.waiting[name]
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
         raise NotImplementedError

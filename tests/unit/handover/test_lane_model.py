@@ -92,7 +92,7 @@ class World:
         """Start a process: everything but ledger and broker is new."""
         version = DelaysVersion.V2
         self.holding = Holding(
-            books=self.ledger,
+            books=self.ledger.held,
             batches=self.ledger,
             claims=self.ledger if self.gives_back else None,
             look=self.destinations.unreachable,
@@ -435,13 +435,13 @@ def test_rows_for_a_lost_destination_wait_in_the_store(mode: Mode, due_in_s: flo
     world.run_to_the_end(mode)
     assert {row.destination for row in world.ledger.stored.values()} == {"Gone"}
     assert (len(world.ledger.stored), len(world.broker.delivered)) == (10, 10)
-    assert list(world.ledger.waiting) == ["Gone"]
+    assert list(world.ledger.held.now) == ["Gone"]
     assert not world.ledger.quarantined
     world.run_to_the_end(mode)  # what the ledger knows, nobody claims first
     assert sum(batch.size for batch in world.ledger.batches.values()) == 10
     world.destinations.lost = {}
     world.run_to_the_end(mode)
-    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+    assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
 
 
 def test_a_lost_destination_is_looked_at_again_within_seconds() -> None:
@@ -483,12 +483,12 @@ def test_overdue_rows_that_come_back_hold_their_destination_until_one_arrives() 
     world.clock.elapsed += 5
     assert not world.holding.not_for(ENDPOINT)
     world.run_to_the_end(Mode.DIRECT)
-    (held,) = world.ledger.waiting.values()
+    (held,) = world.ledger.held.now.values()
     assert (held.reason, held.tries, len(world.ledger.stored)) == (Reason.UNROUTABLE, 2, 10)
     world.unroutable = frozenset()
     world.clock.elapsed += 10
     world.run_to_the_end(Mode.DIRECT)
-    assert (world.lost(), world.doubled(), world.ledger.waiting) == ([], [], {})
+    assert (world.lost(), world.doubled(), world.ledger.held.now) == ([], [], {})
 
 
 def test_a_row_that_no_claim_could_leave_out_is_quarantined() -> None:
@@ -499,7 +499,7 @@ def test_a_row_that_no_claim_could_leave_out_is_quarantined() -> None:
     world.ledger.stored[row.id] = row
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
-    assert (world.ledger.stored, world.ledger.waiting) == ({}, {})
+    assert (world.ledger.stored, world.ledger.held.now) == ({}, {})
     assert sum(map(len, world.ledger.quarantined.values())) == 1
 
 
@@ -509,7 +509,7 @@ def test_a_store_that_takes_no_single_rows_keeps_all_but_the_first() -> None:
     world.gives_back = False
     world.destinations.lost = dict(GONE)
     world.run_to_the_end(Mode.STAGED)
-    assert world.ledger.waiting.keys() == {"Gone"}
+    assert world.ledger.held.now.keys() == {"Gone"}
     aside = sum(map(len, world.ledger.quarantined.values()))
     assert 0 < aside < 10
     assert len(world.ledger.stored) == 10 - aside

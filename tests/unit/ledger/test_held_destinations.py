@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.delays.held import HeldDestinations, is_over, wait_after
 from migrator.delays.link_ports import Unreachable
+from migrator.ledger.held_destinations import HeldDestinations, is_over, wait_after
 from migrator.nservicebus.conversion import Reason
-from tests.unit.dispatcher.world import DispatchLedger
-from tests.unit.handover.memory import ENDPOINT, START
+from tests.unit.handover.memory import ENDPOINT, START, MemoryHeld
 
 GONE = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
 UNBOUND = Unreachable(reason=Reason.UNROUTABLE, detail="came back")
@@ -24,7 +23,7 @@ def test_waits_double_up_to_five_minutes(tries: int, seconds: int) -> None:
 
 def test_what_is_held_survives_the_process() -> None:
     """Tries and the beginning are the ledger's; a new process goes on from there."""
-    ledger = DispatchLedger()
+    ledger = MemoryHeld()
     held = HeldDestinations(ledger, ENDPOINT)
     held.hold("Gone", GONE, now=START)
     after = HeldDestinations(ledger, ENDPOINT)
@@ -38,7 +37,7 @@ def test_what_is_held_survives_the_process() -> None:
 
 def test_a_clock_that_was_an_hour_ahead_holds_nothing_for_an_hour() -> None:
     """Once it is put right, what was held by it is tried at once."""
-    held = HeldDestinations(DispatchLedger(), ENDPOINT)
+    held = HeldDestinations(MemoryHeld(), ENDPOINT)
     held.hold("Gone", GONE, now=START + timedelta(hours=1))
     assert not held.is_held("Gone", now=START)
     assert not held.not_now(START)
@@ -49,17 +48,17 @@ def test_a_clock_that_was_an_hour_ahead_holds_nothing_for_an_hour() -> None:
 
 def test_a_freed_destination_is_forgotten_everywhere() -> None:
     """The next failure counts from the beginning."""
-    ledger = DispatchLedger()
+    ledger = MemoryHeld()
     held = HeldDestinations(ledger, ENDPOINT)
     held.hold("Gone", GONE, now=START)
     held.free(["Gone", "Never", None])
-    assert (len(held), ledger.held_now) == (0, {})
+    assert (len(held), ledger.now) == (0, {})
     assert held.hold("Gone", GONE, now=START).tries == 1
 
 
 def test_a_route_ends_the_wait_unless_messages_came_back() -> None:
     """An exchange may exist and lead nowhere; only a message that stays, or none at all, tells."""
-    held = HeldDestinations(DispatchLedger(), ENDPOINT)
+    held = HeldDestinations(MemoryHeld(), ENDPOINT)
     gone = held.hold("Gone", GONE, now=START)
     unbound = held.hold("Unbound", UNBOUND, now=START)
     soon, later = START + timedelta(seconds=6), START + timedelta(minutes=6)

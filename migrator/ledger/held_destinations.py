@@ -1,0 +1,206 @@
+"""Destinations that cannot be reached: their rows stay in the store until they are tried again.
+
+``HeldDestinations`` knows them in memory for one endpoint's claims, ``SqlHeldDestinations`` in the
+ledger, for the next process and for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from migrator.database.engine import reading, writing
+from migrator.database.failures import retrying, translating
+from migrator.database.portable import among
+from migrator.delays.link_ports import Unreachable
+from migrator.errors import LedgerError
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.timeouts import EndpointName
+
+_FIRST_WAIT: Final = timedelta(seconds=5)
+LONGEST_WAIT: Final = timedelta(minutes=5)
+_TRIES: Final = 50
+"""Each vain one means that another process wrote or removed the same row meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDestination:
+    """A destination that could not be reached; its rows wait in the store until it is tried."""
+
+    endpoint: EndpointName
+    source: str
+    destination: str
+    """As in the Destination column."""
+    reason: str
+    """A code of ``conversion.Reason``."""
+    detail: str
+    tries: int
+    """How often it was tried in vain."""
+    since: datetime
+    next_try_at: datetime
+
+
+class HeldDestinations:
+    """What is held for one endpoint: in memory for claims, in the ledger for people."""
+
+    def __init__(
+        self,
+        ledger: SqlHeldDestinations,
+        endpoint: StoreEndpoint,
+        *,
+        longest_wait: timedelta = LONGEST_WAIT,
+    ) -> None:
+        """Know nothing yet; ``load`` reads what an earlier process held.
+
+        *longest_wait* bounds the time between two looks; where messages came back, a message is
+        the look, and there it does not count.
+        """
+        self._ledger = ledger
+        self.endpoint = endpoint
+        self._longest_wait = longest_wait
+        self._held: dict[str, HeldDestination] = {}
+
+    def __len__(self) -> int:
+        """Return how many destinations are held."""
+        return len(self._held)
+
+    def load(self) -> None:
+        """Take over what the ledger has."""
+        self._held = {each.destination: each for each in self._ledger.held(self.endpoint)}
+
+    def is_held(self, destination: str, *, now: datetime) -> bool:
+        """Return whether *destination* is left alone at *now*."""
+        held = self._held.get(destination)
+        return held is not None and _waits(held, now)
+
+    def not_now(self, now: datetime) -> Collection[str]:
+        """Return the destinations whose rows are not to be claimed at *now*."""
+        return [name for name, held in self._held.items() if _waits(held, now)]
+
+    def left_out(self, now: datetime) -> Collection[str]:
+        """Return the destinations that a look has to free before their rows are claimed.
+
+        Of one whose messages came back, the next message after its time is the look.
+        """
+        return [
+            name
+            for name, held in self._held.items()
+            if held.reason != Reason.UNROUTABLE or _waits(held, now)
+        ]
+
+    def to_try(self, now: datetime) -> Collection[HeldDestination]:
+        """Return what is to be tried again at *now*."""
+        return [held for held in self._held.values() if not _waits(held, now)]
+
+    def hold(self, destination: str, why: Unreachable, *, now: datetime) -> HeldDestination:
+        """Hold *destination* for a while, twice as long as the last time; return for how long."""
+        before = self._held.get(destination)
+        tries = 1 if before is None else before.tries + 1
+        limit = LONGEST_WAIT if why.reason is Reason.UNROUTABLE else self._longest_wait
+        held = HeldDestination(
+            endpoint=self.endpoint.name,
+            source=self.endpoint.source,
+            destination=destination,
+            reason=str(why.reason),
+            detail=why.detail,
+            tries=tries,
+            since=now if before is None else before.since,
+            next_try_at=now + min(wait_after(tries), limit),
+        )
+        self._ledger.hold(held)
+        self._held[destination] = held
+        return held
+
+    def free(self, destinations: Iterable[str | None]) -> None:
+        """Hold *destinations* no longer; harmless for those that are not held."""
+        found = {name for name in destinations if name is not None and name in self._held}
+        if found:
+            self._ledger.free(self.endpoint, found)
+        for name in found:
+            del self._held[name]
+
+
+class SqlHeldDestinations:
+    """What the ledger keeps of destinations that cannot be reached."""
+
+    def __init__(self, engine: Engine, tables: LedgerTables) -> None:
+        """Work on the ledger in *tables*."""
+        self._engine = engine
+        self._table = tables.held_destination
+
+    def held(self, endpoint: StoreEndpoint) -> Sequence[HeldDestination]:
+        """Return the destinations whose rows wait, by name."""
+        table = self._table
+        query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
+
+        def work() -> list[HeldDestination]:
+            doing = f"reading the held destinations of {endpoint.name}"
+            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+                return [HeldDestination(**row) for row in connection.execute(query).mappings()]
+
+        return retrying(work)
+
+    def hold(self, held: HeldDestination) -> None:
+        """Record that rows for a destination wait; replaces what was recorded for it."""
+        doing = f"holding a destination of {held.endpoint}"
+        for _ in range(_TRIES):
+            with translating(LedgerError, doing=doing):
+                try:
+                    with writing(self._engine) as connection:
+                        self._record(connection, held)
+                except IntegrityError:  # somebody else wrote its first row just now
+                    continue
+            return
+        raise LedgerError(f"{doing} failed: others keep writing and removing it; try again")
+
+    def _record(self, connection: Connection, held: HeldDestination) -> None:
+        table = self._table
+        key = {"source": held.source, "destination": held.destination}
+        values = {
+            "endpoint": held.endpoint,
+            "reason": held.reason,
+            "detail": held.detail or "-",  # on Oracle, nothing would be NULL
+            "tries": held.tries,
+            "since": held.since,
+            "next_try_at": held.next_try_at,
+        }
+        is_it = [table.c[name] == value for name, value in key.items()]
+        if not connection.execute(update(table).where(*is_it).values(values)).rowcount:
+            connection.execute(insert(table).values(key | values))
+
+    def free(self, endpoint: StoreEndpoint, destinations: Collection[str]) -> None:
+        """Record that destinations are reached again; repeating is harmless."""
+        table = self._table
+        statement = delete(table).where(
+            table.c.source == endpoint.source, among(table.c.destination, destinations)
+        )
+        doing = f"freeing destinations of {endpoint.name}"
+        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            connection.execute(statement)
+
+
+def _waits(held: HeldDestination, now: datetime) -> bool:
+    """Return whether the next try is to come; one too far off is of a clock that was put back."""
+    return timedelta(0) < held.next_try_at - now <= LONGEST_WAIT
+
+
+def is_over(held: HeldDestination, *, now: datetime) -> bool:
+    """Return whether a destination that has a route again need not be held any longer.
+
+    One whose messages came back may still lose them, so its next message decides; when none came
+    for as long as the longest wait, there is none.
+    """
+    return held.reason != Reason.UNROUTABLE or now - held.next_try_at > LONGEST_WAIT
+
+
+def wait_after(tries: int) -> timedelta:
+    """Return how long a destination is left alone after *tries* vain ones: 5 s to 5 minutes."""
+    doublings = min(tries - 1, 10)
+    return min(_FIRST_WAIT * (1 << doublings), LONGEST_WAIT)
