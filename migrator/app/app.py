@@ -17,7 +17,7 @@ from migrator.app.broker import BrokerParts
 from migrator.app.faults import FAULT_VARIABLE, fault_point
 from migrator.app.ledger import LedgerParts
 from migrator.config import Settings
-from migrator.config.handover import MAX_BATCH_ROWS
+from migrator.config.work import MAX_BATCH_ROWS
 from migrator.delays.link_ports import Link
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused

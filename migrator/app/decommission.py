@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from migrator.app.app import App
-from migrator.config.models import Endpoint, EndpointMode
+from migrator.config.work import Endpoint, EndpointMode
 from migrator.decommission.broker import RabbitDecommission
 from migrator.decommission.plan import make_plan
 from migrator.decommission.queries import SqlDecommissionLedger

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from migrator.app.app import App
-from migrator.config.handover import NearDue
-from migrator.config.models import EndpointMode
+from migrator.config.work import EndpointMode, NearDue
 from migrator.dispatcher.forward import Forwarding
 from migrator.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.dispatcher.ledger import SqlDispatching

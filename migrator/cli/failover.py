@@ -9,7 +9,7 @@ from migrator.cli.adoption import held_elsewhere, lanes_of
 from migrator.cli.output import say, write_json
 from migrator.cli.recalled import watched
 from migrator.cli.session import Session, confirmed
-from migrator.config.models import EndpointMode
+from migrator.config.work import EndpointMode
 from migrator.errors import ExitCode, PreflightRefused
 from migrator.failover.rules import Settlement
 from migrator.failover.run import settle_failover

@@ -28,7 +28,7 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.config import EndpointMode
-from migrator.config.quantities import build_duration
+from migrator.config.values import build_duration
 from migrator.ledger import states
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preview.report import BEYOND, SPANS, Preview, preview_document

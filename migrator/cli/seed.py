@@ -15,7 +15,7 @@ import typer
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Json, session_of
-from migrator.config.quantities import parse_duration
+from migrator.config.values import parse_duration
 from migrator.errors import ConfigError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import ROUTE_EXPIRED_TO

@@ -17,7 +17,7 @@ from migrator.errors import ConfigError
 
 if TYPE_CHECKING:
     from migrator.config import Loaded
-    from migrator.config.sources import Option
+    from migrator.config.load import Option
 
 DEBUG: Final = 1
 """``-v``: debug lines."""
@@ -64,7 +64,7 @@ def given(key: str, value: object, name: str) -> Option | None:
     """Return *value* as an option for the setting *key*, or None when it was not given."""
     if value is None:
         return None
-    from migrator.config.sources import Option
+    from migrator.config.load import Option
 
     return Option(path=tuple(key.split(".")), value=value, name=name)
 
@@ -124,7 +124,7 @@ def duration(option: str, text: str) -> timedelta:
     Raises:
         ConfigError: It is none; names the *option*.
     """
-    from migrator.config.quantities import parse_duration
+    from migrator.config.values import parse_duration
 
     try:
         return parse_duration(text)

@@ -1,21 +1,25 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
-``models`` says what can be set, larger sections have modules of their own; ``sources`` says where
-values come from, ``load`` puts the two together and reports every problem at once, ``describe``
-tells people the result. Settings stop at ``wiring``: everything below gets plain values.
+``settings`` puts the sections together: ``servers``, ``work`` and ``process``, made of ``values``.
+``load`` lays the sources over each other and reports every problem at once, ``describe`` tells
+people the result. Settings stop at ``app`` and ``cli``: everything below gets plain values.
 """
 
 from migrator.config.describe import Row, describe, show_text
-from migrator.config.dispatch import Dispatch, OnCritical
-from migrator.config.handover import HandOver, NearDue
-from migrator.config.hooks import Hooks
 from migrator.config.load import Loaded, load
-from migrator.config.models import Endpoint, EndpointMode, Log, LogFormat, Settings
+from migrator.config.process import Hooks, Log, LogFormat, Telemetry, Web
 from migrator.config.secrets import mask, required_secret
 from migrator.config.servers import Broker, Store, Tls
-from migrator.config.telemetry import Telemetry
-from migrator.config.throttle import Throttle
-from migrator.config.web import Web
+from migrator.config.settings import Settings
+from migrator.config.work import (
+    Dispatch,
+    Endpoint,
+    EndpointMode,
+    HandOver,
+    NearDue,
+    OnCritical,
+    Throttle,
+)
 
 __all__ = [
     "Broker",

@@ -8,11 +8,10 @@ from datetime import timedelta
 
 from pydantic import BaseModel, SecretStr
 
-from migrator.config.load import Loaded
-from migrator.config.models import Endpoint
-from migrator.config.quantities import build_duration
+from migrator.config.load import DEFAULT, Loaded, leaves
 from migrator.config.secrets import MASK, mask
-from migrator.config.sources import DEFAULT, leaves
+from migrator.config.values import build_duration
+from migrator.config.work import Endpoint
 
 Plain = str | int | bool | None | dict[str, str] | list[str]
 

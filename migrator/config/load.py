@@ -1,36 +1,37 @@
-"""Put all sources together into settings, or report every problem in them at once."""
+"""Put all sources together into settings, or report every problem in them at once.
+
+A value has a path, its keys from the top: ``("store", "url")``. Tables are taken apart down to
+single values, so that sources can be laid over each other key by key; lists stay whole.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from migrator.config.models import Endpoint, Settings
 from migrator.config.secrets import mask, read_secret, secret_path
-from migrator.config.sources import (
-    DEFAULT,
-    PREFIX,
-    Option,
-    Origin,
-    Path,
-    Rank,
-    Sourced,
-    dotted,
-    from_environment,
-    from_file,
-    from_options,
-    leaves,
-    merged,
-    nested,
-    variable,
-)
+from migrator.config.settings import Settings
+from migrator.config.work import Endpoint
 from migrator.errors import ConfigError
+
+PREFIX: Final = "MIGRATOR_"
+_DELIMITER: Final = "__"
+_NOT_SETTINGS: Final = re.compile(
+    r"MIGRATOR_(CONFIG|FAULT\w*|TEST_\w*"  # --config; the crash tests' switches
+    r"|EVENT|EVENT_TEXT"  # in a hook, which may call migrator
+    r"|SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)"  # by Kubernetes, of a service `migrator`
+)
 
 DEFAULT_FILE: Final = FilePath("migrator.toml")
 SECRETS: Final = (
@@ -42,6 +43,168 @@ SECRETS: Final = (
 )
 _LISTS: Final = (("broker", "url"), ("broker", "management_url"))
 _LONGEST_SHOWN_VALUE: Final = 60
+
+Path = tuple[str, ...]
+
+
+class Rank(IntEnum):
+    """Which source wins."""
+
+    DEFAULT = 0
+    FILE = 1
+    ENVIRONMENT = 2
+    OPTION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from, for people."""
+
+    rank: Rank
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A raw value and its origin."""
+
+    value: object
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A command option that was given."""
+
+    path: Path
+    value: object
+    name: str
+    """As typed: ``--cutoff``."""
+
+
+Flat = Mapping[Path, Sourced]
+DEFAULT: Final = Origin(Rank.DEFAULT, "default")
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """Return *path* as people write it: ``store.url``, ``endpoints[0].name``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def variable(path: Path) -> str:
+    """Return the name of the environment variable that sets the value at *path*."""
+    return PREFIX + _DELIMITER.join(path).upper()
+
+
+def leaves(model: type[BaseModel] = Settings, above: Path = ()) -> Iterator[tuple[Path, FieldInfo]]:
+    """Yield the path and field of everything that can be set, in the order of the models.
+
+    A list or a mapping is one leaf.
+    """
+    for name, field in model.model_fields.items():
+        path = (*above, field.alias or name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, path)
+        else:
+            yield path, field
+
+
+def from_file(file: FilePath) -> Flat:
+    """Return the values of a TOML file.
+
+    Raises:
+        ValueError: It cannot be read or is not TOML; says why.
+    """
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ValueError(f"{file} cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"{file} is not UTF-8 text") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise ValueError(f"{file} is not TOML: {str(exc)[:1].lower()}{str(exc)[1:]}") from exc
+    origin = Origin(Rank.FILE, f"file {file}")
+    return {path: Sourced(value, origin) for path, value in _flatten(tables)}
+
+
+def from_options(options: Sequence[Option]) -> Flat:
+    """Return the values of command options; mappings are laid over those of other sources."""
+    return {
+        path: Sourced(value, Origin(Rank.OPTION, f"option {option.name}"))
+        for option in options
+        for path, value in _nested(option.path, option.value)
+    }
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[Flat, Sequence[str]]:
+    """Return the values of ``MIGRATOR_*`` variables, and the names that set nothing we know.
+
+    A list, a table or a whole section is JSON; what is none is left to the models to refuse. A more
+    exact variable wins.
+    """
+    ours = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
+    values: dict[Path, Sourced] = {}
+    known = set()
+    for path, is_json in sorted(_variables().items(), key=lambda item: len(item[0])):
+        name = variable(path)
+        known.add(name)
+        if name in ours:
+            origin = Origin(Rank.ENVIRONMENT, f"env {name}")
+            value = _decoded(ours[name]) if is_json else ours[name]
+            values |= {key: Sourced(each, origin) for key, each in _nested(path, value)}
+    unknown = [name for name in ours if name not in known and not _NOT_SETTINGS.fullmatch(name)]
+    return values, sorted(unknown)
+
+
+def _variables() -> dict[Path, bool]:
+    """Return the path of all that a variable can set, and whether it is JSON there."""
+    found = {path: get_origin(field.annotation) in (dict, tuple) for path, field in leaves()}
+    sections = {path[:size] for path in found for size in range(1, len(path))}
+    return found | dict.fromkeys(sections, True)
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _nested(path: Path, value: object) -> Iterator[tuple[Path, object]]:
+    if isinstance(value, dict):
+        yield from _flatten(value, path)
+    else:
+        yield path, value
+
+
+def _flatten(tables: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, object]]:
+    for key, value in tables.items():
+        yield from _nested((*above, key), value)
+
+
+def merged(*flats: Flat) -> dict[Path, Sourced]:
+    """Return the values of all sources, later ones winning."""
+    together: dict[Path, Sourced] = {}
+    for flat in flats:
+        together.update(flat)
+    return together
+
+
+def nested(flat: Flat) -> dict[str, object]:
+    """Return the values as nested tables, as the models take them."""
+    tables: dict[str, Any] = {}
+    for path, sourced in sorted(flat.items(), key=lambda item: len(item[0])):
+        table = tables
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                break  # a scalar where a table belongs: the models complain about that one
+        else:
+            table[path[-1]] = sourced.value
+    return tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +259,7 @@ def load(
     problems += _resolve_secrets(values, beside=file and file.parent, environ=environ)
     origins = {path: sourced.origin for path, sourced in values.items()}
     try:
-        settings = Settings(**nested(values))  # type: ignore[arg-type]  # the model checks them
+        settings = Settings.model_validate(nested(values))
     except ValidationError as exc:
         problems += _invalid(exc, origins)
         raise _refusal(problems) from exc

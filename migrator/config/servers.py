@@ -1,4 +1,4 @@
-"""What can be set about the two servers: the legacy database and the broker."""
+"""What can be set about the servers: the legacy store of each kind, the ledger, and the broker."""
 
 from __future__ import annotations
 
@@ -8,14 +8,34 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
-from migrator.config.azure import Azure
-from migrator.config.nhibernate import NHibernate
-from migrator.config.quantities import SOME_TIME, UTC_NAME, Duration, Size, ZoneName
-from migrator.config.ravendb import RavenDb
-from migrator.config.section import Section
+from migrator.config.values import (
+    EMPTY_IS_NONE,
+    UTC_NAME,
+    Cron,
+    MaybeTime,
+    Section,
+    Size,
+    SomeTime,
+    ZoneName,
+    parse_interval,
+)
 from migrator.delays.routing import DelaysVersion, Topology
+from migrator.stores.azure.partitions import parse_scope
+
+_TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+_CONTAINER: Final = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
+_COLUMNS: Final = ("Id", "Destination", "SagaId", "State", "Endpoint", "Time", "Headers")
+_NIGHTLY: Final = "0 3 * * *"
 
 
 class StoreKind(StrEnum):
@@ -30,6 +50,117 @@ class StoreKind(StrEnum):
     def has_own_ledger(self) -> bool:
         """Whether the ledger is in a database of its own: the store is none."""
         return self not in (StoreKind.SQL, StoreKind.NHIBERNATE)
+
+
+class Azure(Section):
+    """Azure Storage Persistence: where its timeouts are, when the defaults do not say."""
+
+    table: str = Field(
+        default="TimeoutDataTableName", description="the timeouts' table (TimeoutDataTableName)"
+    )
+    container: str = Field(
+        default="timeoutstate", description="the bodies' container (TimeoutStateContainerName)"
+    )
+    partition_key_scope: str = Field(
+        default="yyyyMMddHH", description="format of time entries' partition keys"
+    )
+    requests: int = Field(default=32, ge=1, le=256, description="requests under way at a time")
+
+    @field_validator("table")
+    @classmethod
+    def _names_a_table(cls, value: str) -> str:
+        if not _TABLE.fullmatch(value):
+            raise ValueError("must be 3 to 63 letters and digits, a letter first")
+        return value
+
+    @field_validator("container")
+    @classmethod
+    def _names_a_container(cls, value: str) -> str:
+        if not _CONTAINER.fullmatch(value):
+            raise ValueError("must be 3 to 63 lower case letters, digits and single hyphens")
+        return value
+
+    @field_validator("partition_key_scope")
+    @classmethod
+    def _is_a_scope(cls, value: str) -> str:
+        parse_scope(value)
+        return value
+
+
+class NHibernate(Section):
+    """NHibernate: how the table of all endpoints is called, when the defaults do not say."""
+
+    table: str = Field(
+        default="TimeoutEntity", min_length=1, description="the table, in any letter case"
+    )
+    columns: dict[str, str] = Field(
+        default={}, description="names of columns, by those of NServiceBus, where they differ"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _are_known(cls, value: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted({*value} - {*_COLUMNS}):
+            names = ", ".join(_COLUMNS)
+            raise ValueError(f"must name columns among {names}; not {', '.join(unknown)}")
+        if not all(name.strip() for name in value.values()):
+            raise ValueError("must name columns, none empty")
+        return value
+
+
+class RavenVersion(StrEnum):
+    """What form of requests the server takes; ``auto``: it is asked."""
+
+    AUTO = "auto"
+    CLASSIC = "3.5"
+    MODERN = "4"
+    """This one and all later ones."""
+
+
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("must name at least one")
+    return names
+
+
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+
+class RavenDb(Section):
+    """RavenDB; only read when store.kind is ravendb."""
+
+    database: _Name | None = Field(
+        default=None, description="the database, on the server that store.url names"
+    )
+    version: RavenVersion = Field(
+        default=RavenVersion.AUTO,
+        description="3.5; 4 for that and later ones; auto: the server is asked",
+    )
+    collections: Annotated[tuple[_Name, ...], AfterValidator(_some)] = Field(
+        default=("TimeoutDatas", "TimeoutData"), description="where timeouts are"
+    )
+    prefixes: tuple[_Name, ...] = Field(
+        default=(),
+        description="what ids of timeouts begin with; none: each collection's name and a slash",
+    )
+    unowned: Annotated[_Name | None, EMPTY_IS_NONE] = Field(
+        default=None,
+        description="the endpoint that timeouts without an owner belong to; empty: none is claimed",
+    )
+    ca_file: Path | None = Field(
+        default=None, description="certificates to trust, instead of the system's"
+    )
+    cert_file: Path | None = Field(default=None, description="client certificate (PEM)")
+    key_file: Path | None = Field(default=None, description="key of the client certificate (PEM)")
+    request_timeout: SomeTime = Field(
+        default=timedelta(seconds=30), description="longest wait for a part of an answer"
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("must have both cert_file and key_file, or neither")
+        return self
 
 
 class Store(Section):
@@ -75,6 +206,38 @@ class Store(Section):
         return self
 
 
+class Ledger(Section):
+    """The ledger: its database, if the store is none, and how long settled rows are kept."""
+
+    url: SecretStr | None = Field(
+        default=None, description="database URL of the ledger; for a SQL store leave it empty"
+    )
+    url_file: Path | None = Field(
+        default=None, description="file that holds the URL; a bare name is a systemd credential"
+    )
+    purge_after: MaybeTime = Field(
+        default=None,
+        description="rows settled and due longer ago lose their content for good, as by `migrator "
+        "ledger purge`; empty: never",
+    )
+    purge_when: str = Field(
+        default=_NIGHTLY,
+        description="when that is done: a cron expression in UTC, or a duration between two",
+    )
+
+    @property
+    def purge_rhythm(self) -> timedelta | Cron:
+        """When to purge, parsed."""
+        return parse_interval(self.purge_when)
+
+    @field_validator("purge_when")
+    @classmethod
+    def _is_rhythm(cls, value: str) -> str:
+        if value != _NIGHTLY:  # a verb that does not purge need not import the scheduler for it
+            parse_interval(value)
+        return value
+
+
 class Tls(Section):
     """TLS to the broker, for ``amqps://`` addresses."""
 
@@ -90,10 +253,6 @@ class Tls(Section):
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("must have both cert_file and key_file, or neither")
         return self
-
-
-def _none_when_empty(value: object) -> object:
-    return None if value == "" else value
 
 
 _BETWEEN: Final = re.compile(r"[\r\n]+|,\s*(?=(?:amqps?|https?)://|host\s*=)", re.IGNORECASE)
@@ -142,15 +301,13 @@ class Broker(Section):
         default=False, description="true: never bind a destination, a missing binding is refused"
     )
     tls: Tls = Field(default=Tls(), description="")
-    blocked_deadline: Annotated[Duration, SOME_TIME] = Field(
+    blocked_deadline: SomeTime = Field(
         default=timedelta(minutes=5), description="longest wait for a broker under a resource alarm"
     )
-    confirm_deadline: Annotated[Duration, SOME_TIME] = Field(
+    confirm_deadline: SomeTime = Field(
         default=timedelta(minutes=1), description="longest wait for an answer to a publish"
     )
-    recheck_interval: Annotated[
-        Annotated[Duration, SOME_TIME] | None, BeforeValidator(_none_when_empty)
-    ] = Field(
+    recheck_interval: MaybeTime = Field(
         default=timedelta(minutes=10),
         description="how often a running daemon makes the checks of the broker again; empty: never",
     )

@@ -20,8 +20,7 @@ from apscheduler import events
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from migrator.config.cron import Cron
-from migrator.config.quantities import build_duration
+from migrator.config.values import Cron, build_duration
 from migrator.web.job_values import JobReport, JobView
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from migrator.config import HandOver
-from migrator.config.quantities import build_duration
+from migrator.config.values import build_duration
 from migrator.errors import ConfigError
 from migrator.handover.lane import Pace
 from migrator.stores.endpoints import Selection

@@ -13,9 +13,8 @@ import migrator.service.logs.lines  # noqa: F401 - the same
 from migrator.app import App, tracing
 from migrator.app.dispatchers import DispatcherPlan, DispatcherWiring
 from migrator.config import Settings
-from migrator.config.dispatch import OnCritical
-from migrator.config.models import EndpointMode
-from migrator.config.web import AUTO
+from migrator.config.process import AUTO
+from migrator.config.work import EndpointMode, OnCritical
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.owner import current_owner, is_surely_dead

@@ -31,7 +31,8 @@ Fire = Callable[[HookEvent, str, Mapping[str, object]], None]
 @contextmanager
 def hooked(given: Given) -> Iterator[Hooks]:
     """Run hooks for as long as the context lasts; an error that ends it is told to them."""
-    with Hooks(given.programs, timeout=given.timeout) as hooks:
+    programs = {HookEvent(name): path for name, path in given.programs.items()}
+    with Hooks(programs, timeout=given.timeout) as hooks:
         try:
             yield hooks
         except MigratorError as exc:

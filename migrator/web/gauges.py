@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from migrator.config.quantities import parse_duration
+from migrator.config.values import parse_duration
 from migrator.delays.depths import Ladder
 from migrator.ledger.pause_reasons import Hold, Signal
 from migrator.ledger.report import LaneStatus, Progress

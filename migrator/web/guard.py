@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from migrator.config.web import is_loopback
+from migrator.config.process import is_loopback
 
 MONITORING: Final = frozenset({"/live", "/ready", "/metrics"})
 """What anybody on this machine may look at, so that monitoring needs no secret."""

@@ -21,7 +21,7 @@ from typing import Final
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from migrator.config.web import is_loopback
+from migrator.config.process import is_loopback
 from migrator.errors import ConfigError, MigratorError
 from migrator.web.app import Desk, new_app
 from migrator.web.guard import Door

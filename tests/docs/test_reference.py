@@ -14,7 +14,7 @@ from dev.reference import __main__ as reference
 from dev.reference import ledger, names, words
 from migrator.cli.root import every_verb
 from migrator.config import Endpoint
-from migrator.config.sources import leaves, variable
+from migrator.config.load import leaves, variable
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES

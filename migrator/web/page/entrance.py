@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from migrator.config.web import is_loopback
+from migrator.config.process import is_loopback
 from migrator.web.guard import Door, is_forwarded
 from migrator.web.page.exchange import Form, demand_own_page, form_of, go, page, peer_of
 from migrator.web.page.session import LIFE_S, Session, Sessions

@@ -13,7 +13,7 @@ from migrator.cli import delays, root
 from migrator.cli.lazy import LazyGroup, Verb
 
 GROUPS: tuple[type[LazyGroup], ...] = (root.Verbs, delays.Verbs)
-SETTINGS = {"asyncio", "pydantic", "pydantic_settings"}
+SETTINGS = {"pydantic"}
 """What loading them needs, directly or not."""
 LOGGING = {"pygments", "rich", "structlog"}
 """What a log line needs, directly or not."""

@@ -11,7 +11,7 @@ import pytest
 
 import migrator
 from migrator.cli import root
-from migrator.config.sources import leaves, variable
+from migrator.config.load import leaves, variable
 from migrator.errors import (
     AccessRefused,
     HandOverDoubtful,

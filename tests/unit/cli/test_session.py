@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from migrator.cli.session import confirmed, given, renamed
-from migrator.config.sources import Option
+from migrator.config.load import Option
 from migrator.errors import ConfigError
 from tests.unit.cli.conftest import Program
 

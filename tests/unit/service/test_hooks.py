@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from migrator.config import Hooks as Given
-from migrator.config.sources import from_environment
+from migrator.config.load import from_environment
 from migrator.service import hooks as module
 from migrator.service.hook_events import HookEvent
 from migrator.service.hooks import Hooks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from migrator.config.cron import parse_cron
+from migrator.config.values import parse_cron
 from migrator.errors import LedgerCloned, LedgerError, MigratorError
 from migrator.service.jobs import Job, Tally, left_out, scheduled
 from migrator.service.purge import Purge, PurgeParts

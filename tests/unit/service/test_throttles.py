@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from migrator.config.windows import parse_window
+from migrator.config.values import parse_window
 from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.pause_reasons import Signal
 from migrator.nservicebus.timeouts import EndpointName

@@ -1,0 +1,289 @@
+"""What one setting can be: durations, sizes, time zones, maintenance windows, cron expressions.
+
+A window goes by the local clock and belongs to the day on which it begins, so ``Fri 22:00-06:00``
+ends on Saturday. Of cron, APScheduler decides when; weekdays are names, because it counts them from
+Monday and everybody else from Sunday. Source: docs/throttling.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+UTC_NAME: Final = "UTC"
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_LONGEST: Final = timedelta(days=36_500)
+"""A hundred years: from now on or back, that is a time that there is, on every kind of clock."""
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(KiB|MiB|GiB|)")
+_SIZE_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_DAY: Final = "|".join(DAYS)
+_WINDOW: Final = re.compile(
+    rf"(?:(?P<first>{_DAY})(?:-(?P<last>{_DAY}))?\s+)?"
+    r"(?P<start>[0-9]{2}:[0-9]{2})-(?P<end>[0-9]{2}:[0-9]{2})"
+)
+_MINUTES: Final = 24 * 60
+SAME_FILE: Final = ", so that everybody means the same file"
+_CRON_FIELDS: Final = 5
+_LONGEST_GAP: Final = timedelta(days=9 * 365)
+"""Between two leap days there are eight years, once in a century."""
+
+
+class Section(BaseModel):
+    """Frozen, and without keys nobody knows; defaults are checked like given values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+def none_when_empty(value: object) -> object:
+    """Return None for an empty text, which says in a file or a variable that nothing is set."""
+    return None if value == "" else value
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration that *text* names: numbers with units, one after the other.
+
+    Raises:
+        ValueError: Anything else; a bare number too, because its unit would be a guess.
+    """
+    compact = "".join(text.split())
+    parts = _PART.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise ValueError("must be a duration such as 250ms, 30s, 1m, 2h or 30d")
+    try:
+        span = sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError:
+        span = timedelta.max
+    if span > _LONGEST:
+        raise ValueError(f"must be a duration of at most {build_duration(_LONGEST)}")
+    return span
+
+
+def build_duration(span: timedelta) -> str:
+    """Return *span* in the largest unit that divides it: ``0s``, ``90s``, ``30d``."""
+    for unit in ("d", "h", "m", "s"):
+        if span and span % _UNITS[unit] == timedelta(0):
+            return f"{span // _UNITS[unit]}{unit}"
+    ms = f"{span / _UNITS['ms']:.3f}".rstrip("0").rstrip(".")
+    return f"{ms}ms" if span else "0s"
+
+
+def parse_size(text: str) -> int:
+    """Return the number of bytes that *text* names: a number, or one with KiB, MiB or GiB.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("must be a number of bytes, or a size such as 512KiB or 32MiB")
+    return int(found[1]) * _SIZE_UNITS[found[2]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """From one time of day to another, on some days."""
+
+    text: str
+    """As an operator wrote it."""
+    days: frozenset[int]
+    """0: Monday; those on which it begins."""
+    start: int
+    """Minute of the day; included."""
+    end: int
+    """Minute of the day; not included; below *start*: of the next day."""
+
+    def is_open(self, local: datetime) -> bool:
+        """Return whether *local*, a time of the wanted zone, lies in it."""
+        minute, day = local.hour * 60 + local.minute, local.weekday()
+        if self.start < self.end:
+            return day in self.days and self.start <= minute < self.end
+        began_yesterday = (day - 1) % 7 in self.days and minute < self.end
+        return began_yesterday or (day in self.days and minute >= self.start)
+
+
+def parse_window(text: str) -> Window:
+    """Return the window that *text* names: ``22:00-06:00``, ``Sat-Sun 00:00-24:00``.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    found = _WINDOW.fullmatch(text.strip())
+    start, end = (_minute(found[key]) if found else -1 for key in ("start", "end"))
+    if not found or not 0 <= start < _MINUTES or not 0 <= end <= _MINUTES or start == end:
+        raise ValueError("must be times such as 22:00-06:00, or Sat-Sun 00:00-24:00")
+    days = _days(found["first"], found["last"])
+    return Window(text=text.strip(), days=days, start=start, end=end)
+
+
+def _days(first: str | None, last: str | None) -> frozenset[int]:
+    if first is None:
+        return frozenset(range(7))
+    start, end = DAYS.index(first), DAYS.index(last or first)
+    return frozenset((start + more) % 7 for more in range((end - start) % 7 + 1))
+
+
+def _minute(text: str) -> int:
+    hours, minutes = (int(part) for part in text.split(":"))
+    return hours * 60 + minutes if minutes < 60 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Times at which something happens, to the minute, in UTC."""
+
+    text: str
+    trigger: Any = field(repr=False, compare=False)
+    """Of APScheduler."""
+
+    def between(self, after: datetime, before: datetime) -> Iterator[datetime]:
+        """Yield its times between two, neither included."""
+        at = after
+        while (at := self.trigger.get_next_fire_time(at, at)) is not None and at < before:
+            yield at
+
+
+def parse_cron(text: str) -> Cron:
+    """Return the times that *text* names in UTC: minute, hour, day, month, weekday.
+
+    Raises:
+        ValueError: It is none, or has no time at all.
+    """
+    from apscheduler.triggers.cron import CronTrigger
+
+    words = text.split()
+    if len(words) != _CRON_FIELDS or re.search(r"[0-9]", words[-1]):
+        raise ValueError(_not_cron())
+    now = datetime.now(UTC)
+    try:
+        trigger = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
+        bounded = CronTrigger.from_crontab(" ".join(words), timezone=UTC)
+    except (ValueError, LookupError) as exc:
+        raise ValueError(_not_cron()) from exc
+    bounded.end_date = now + _LONGEST_GAP
+    if bounded.get_next_fire_time(None, now) is None:
+        raise ValueError(f"{text!r} never comes; {_not_cron()}")
+    return Cron(" ".join(words), trigger)
+
+
+def parse_interval(text: str) -> timedelta | Cron:
+    """Return how often something happens: a duration between two, or a cron expression in UTC.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if len(text.split()) == _CRON_FIELDS:
+        return parse_cron(text)
+    try:
+        span = parse_duration(text)
+    except ValueError as exc:
+        raise ValueError(f"{exc}, or {_not_cron().removeprefix('must be ')}") from exc
+    if span <= timedelta(0):
+        raise ValueError("must be longer than 0s")
+    return span
+
+
+def _not_cron() -> str:
+    return (
+        "must be minute, hour, day, month and weekday with spaces between, weekdays by name, such "
+        "as 30 22 * * mon-fri"
+    )
+
+
+def find_zone(name: str) -> tzinfo:
+    """Return the time zone of that name; UTC is known on machines that know no other zone.
+
+    Raises:
+        ValueError: This machine does not know it.
+    """
+    try:
+        return UTC if name == UTC_NAME else ZoneInfo(name)
+    except (OSError, ValueError, LookupError) as exc:
+        raise ValueError(
+            "must be a time zone this machine knows, such as UTC or Europe/Vienna"
+        ) from exc
+
+
+def _known_zone(name: str) -> str:
+    find_zone(name)
+    return name
+
+
+def _as_duration(value: object) -> object:
+    if isinstance(value, str):
+        return parse_duration(value)
+    if not isinstance(value, timedelta) or value < timedelta(0):
+        raise ValueError('must be a duration in quotes, such as "30s" or "1m"')
+    return value
+
+
+def longer_than(shortest: timedelta) -> AfterValidator:
+    """Return the rule that a duration is longer than *shortest*."""
+
+    def check(value: timedelta) -> timedelta:
+        if value <= shortest:
+            raise ValueError(f"must be longer than {build_duration(shortest)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def at_least(shortest: timedelta, why: str) -> AfterValidator:
+    """Return the rule that a duration is not shorter than *shortest*, with its reason."""
+
+    def check(value: timedelta) -> timedelta:
+        if value < shortest:
+            raise ValueError(f"must be at least {build_duration(shortest)}: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+def at_most(longest: timedelta) -> AfterValidator:
+    """Return the rule that a duration is not longer than *longest*."""
+
+    def check(value: timedelta) -> timedelta:
+        if value > longest:
+            raise ValueError(f"must be at most {build_duration(longest)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def absolute(message: str) -> AfterValidator:
+    """Return the rule that a file, if one is given, is named from the root; else *message*."""
+
+    def check(value: Path | str | None) -> Path | str | None:
+        if isinstance(value, Path) and not value.is_absolute():
+            raise ValueError(f"must be an absolute path{message}")
+        return value
+
+    return AfterValidator(check)
+
+
+SOME_TIME: Final = longer_than(timedelta(0))
+EMPTY_IS_NONE: Final = BeforeValidator(none_when_empty)
+Duration = Annotated[timedelta, BeforeValidator(_as_duration)]
+SomeTime = Annotated[Duration, SOME_TIME]
+MaybeTime = Annotated[SomeTime | None, EMPTY_IS_NONE]
+"""A duration; empty: none."""
+Size = Annotated[
+    int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value)
+]
+ZoneName = Annotated[str, AfterValidator(_known_zone)]
+"""An IANA name of a time zone that this machine knows."""

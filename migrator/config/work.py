@@ -1,0 +1,360 @@
+"""What can be set about the work: endpoints, hand-over, dispatch, when both wait, and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta, tzinfo
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from migrator.config.values import (
+    EMPTY_IS_NONE,
+    SAME_FILE,
+    SOME_TIME,
+    UTC_NAME,
+    Duration,
+    MaybeTime,
+    Section,
+    Size,
+    SomeTime,
+    Window,
+    ZoneName,
+    absolute,
+    at_least,
+    at_most,
+    find_zone,
+    longer_than,
+    parse_window,
+)
+from migrator.delays.probe_results import probe_delay_s
+from migrator.delays.routing import LONGEST_DELAY, parse_levels
+from migrator.ledger.states import Mode
+
+HEARTBEAT: Final = timedelta(seconds=5)
+"""AMQP heartbeat of our connections."""
+_SHORTEST_LEASE: Final = 3 * HEARTBEAT
+"""A broker closes a silent connection after two to three heartbeats; a lane stays ours longer."""
+_AFTER_THE_BROKER: Final = at_least(
+    timedelta(minutes=7),
+    "after a node failure the broker itself tries again after 3 minutes, and after 6 at worst",
+)
+
+MAX_BATCH_ROWS: Final = 10_000
+"""Three batches must fit a consumer's prefetch, which has 16 bits."""
+_AT_MOST_A_MINUTE: Final = at_most(timedelta(minutes=1))
+_MAX_RETRIES: Final = 10
+"""Each delay is a queue of its own."""
+
+
+class EndpointMode(StrEnum):
+    """What migrator does for an endpoint."""
+
+    MIGRATE = "migrate"
+    """Move its rows into the native delays."""
+    DISPATCH = "dispatch"
+    """Be its timeout manager: store, and send when due."""
+    FORWARD = "forward"
+    """Move its rows, and put its new timeouts into the native delays at once."""
+
+
+class Endpoint(Section):
+    """One sending endpoint: what to do for it, and where its rows and messages are."""
+
+    name: str = Field(min_length=1, description="the sending endpoint's name")
+    mode: EndpointMode = Field(default=EndpointMode.MIGRATE, description="what to do for it")
+    queue: str | None = Field(
+        default=None,
+        min_length=1,
+        description="its input queue, when it is not the name; .Timeouts and "
+        ".TimeoutsDispatcher are named after it",
+    )
+    error_queue: str | None = Field(
+        default=None,
+        min_length=1,
+        description="its error queue, when it is not dispatch.error_queue",
+    )
+    table_prefix: str | None = Field(
+        default=None, description="prefix of its table, when it is not the name"
+    )
+    table: str | None = Field(
+        default=None, min_length=1, description="its table, when nothing else fits"
+    )
+    schema_name: str | None = Field(
+        default=None, alias="schema", min_length=1, description="schema of its table"
+    )
+
+    @property
+    def input_queue(self) -> str:
+        """The queue after which its satellites are named."""
+        return self.queue or self.name
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it says where its own table is."""
+        return any(each is not None for each in (self.table, self.table_prefix, self.schema_name))
+
+    @model_validator(mode="after")
+    def _has_one_table(self) -> Self:
+        if self.table is not None and self.table_prefix is not None:
+            raise ValueError("must have table or table_prefix, not both")
+        return self
+
+
+class NearDue(StrEnum):
+    """Who sends rows that are due too soon to be moved."""
+
+    LEAVE = "leave"
+    """The endpoint's own timeout manager."""
+    DISPATCH = "dispatch"
+    """Our dispatcher."""
+
+
+class HandOver(Section):
+    """How timeouts are moved."""
+
+    mode: Mode = Field(default=Mode.STAGED, description="how a batch is handed over")
+    batch_size: int = Field(default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows in a batch")
+    batch_bytes: Annotated[Size, Field(ge=1)] = Field(
+        default=8 * 2**20, description="bodies and headers in a batch"
+    )
+    lanes: int = Field(default=1, ge=1, le=64, description="batches worked on side by side")
+    cutoff: Duration = Field(
+        default=timedelta(minutes=1),
+        description="rows due sooner are left; 0s: no timeout manager runs any more",
+    )
+    near_due: NearDue = Field(
+        default=NearDue.LEAVE,
+        description="who sends the rows left: the timeout manager (leave), or migrator (dispatch)",
+    )
+    horizon: MaybeTime = Field(
+        default=None,
+        description="rows due later stay in the store; empty: an hour less than the longest "
+        "delay, about 8.5 years",
+    )
+    rate_limit: int = Field(default=0, ge=0, description="messages per second; 0: none")
+    window: int = Field(default=2000, ge=1, le=65_535, description="messages without an answer yet")
+    window_bytes: Annotated[Size, Field(ge=1)] = Field(
+        default=32 * 2**20, description="bytes without an answer yet"
+    )
+    use_entries: bool = Field(
+        default=True, description="publish by our own entry exchanges where allowed"
+    )
+    sweep_interval: SomeTime = Field(
+        default=timedelta(seconds=1), description="pause after a look that found nothing"
+    )
+    lease: Annotated[Duration, longer_than(_SHORTEST_LEASE)] = Field(
+        default=timedelta(seconds=20),
+        description="how long a lane stays ours without a sign of life",
+    )
+    receipt_deadline: Annotated[Duration, _AFTER_THE_BROKER] = Field(
+        default=timedelta(minutes=10),
+        description="wait for a receipt before a batch is doubtful; at least 7 minutes",
+    )
+    destination_map: dict[str, str] = Field(
+        default={}, description="old queue name to new queue name"
+    )
+    accept_suffix_collisions: bool = Field(
+        default=False, description="go on although a message would reach a second queue, too"
+    )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _is_for_hand_over(cls, value: object) -> object:
+        if value == Mode.DISPATCH:
+            raise ValueError(
+                "it is a mode of an endpoint in [[endpoints]]; must be staged or direct"
+            )
+        if value not in (Mode.STAGED, Mode.DIRECT):
+            raise ValueError("must be staged or direct")
+        return value
+
+    @field_validator("horizon")
+    @classmethod
+    def _fits_native_delays(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value > LONGEST_DELAY:
+            longest_s = int(LONGEST_DELAY.total_seconds())
+            raise ValueError(f"must be at most {longest_s}s, an hour less than the longest delay")
+        return value
+
+    @field_validator("destination_map")
+    @classmethod
+    def _names_queues(cls, value: dict[str, str]) -> dict[str, str]:
+        if not all(old.strip() and new.strip() for old, new in value.items()):
+            raise ValueError("must map one queue name to another, neither empty")
+        return value
+
+
+class OnCritical(StrEnum):
+    """What a dispatcher does once an outage has lasted too long."""
+
+    KEEP_TRYING = "keep-trying"
+    EXIT = "exit"
+
+
+class Dispatch(Section):
+    """How migrator works as a timeout manager, for endpoints in mode dispatch or forward."""
+
+    poll_interval: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
+        default=timedelta(milliseconds=500), description="how often stored rows are looked for"
+    )
+    look_ahead: Annotated[Duration, SOME_TIME, _AT_MOST_A_MINUTE] = Field(
+        default=timedelta(seconds=1),
+        description="rows due within it are fetched, and sent when due",
+    )
+    batch_size: int = Field(
+        default=1000, ge=1, le=MAX_BATCH_ROWS, description="rows fetched at a time"
+    )
+    prefetch: int = Field(
+        default=500, ge=1, le=65_535, description="messages of a queue in hand at a time"
+    )
+    retry_delays: tuple[Duration, ...] = Field(
+        default=(timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5)),
+        description="waits between attempts at a message that fails; empty: none",
+    )
+    error_queue: str = Field(
+        default="error", min_length=1, description="queue for messages that fail for good"
+    )
+    critical_after: SomeTime = Field(
+        default=timedelta(minutes=2), description="an outage that lasts longer is critical"
+    )
+    on_critical: OnCritical = Field(
+        default=OnCritical.KEEP_TRYING,
+        description="after such an outage: keep trying, or end with exit code 4",
+    )
+    remember: SomeTime = Field(
+        default=timedelta(hours=1),
+        description="how long a sent timeout is known, should its message be delivered again",
+    )
+
+    @field_validator("retry_delays")
+    @classmethod
+    def _are_waits(cls, value: tuple[timedelta, ...]) -> tuple[timedelta, ...]:
+        second = timedelta(seconds=1)
+        if len(value) > _MAX_RETRIES:
+            raise ValueError(f"must be at most {_MAX_RETRIES} durations")
+        if any(delay < second or delay % second for delay in value):
+            raise ValueError("must be durations of whole seconds, each at least 1s")
+        if any(later <= sooner for sooner, later in pairwise(value)):
+            raise ValueError("must be durations in rising order")
+        return value
+
+
+class Throttle(Section):
+    """When hand-over waits, with the reason shown; each empty or 0 is off."""
+
+    every: SomeTime = Field(
+        default=timedelta(seconds=2), description="how often each signal is looked at"
+    )
+    stale_after: SomeTime = Field(
+        default=timedelta(seconds=30),
+        description="a signal that could not be read for longer holds hand-over as well",
+    )
+    max_level_depth: int = Field(
+        default=0, ge=0, description="messages in all delay levels together; 0: any"
+    )
+    max_destination_depth: int = Field(
+        default=0, ge=0, description="messages in the queue of a destination; 0: any"
+    )
+    max_database_latency: MaybeTime = Field(
+        default=None,
+        description="time until the database lets us at an endpoint's table; empty: any",
+    )
+    max_replica_lag: MaybeTime = Field(
+        default=None, description="how far a replica of the database may be behind; empty: any"
+    )
+    windows: tuple[str, ...] = Field(
+        default=(),
+        description="when rows may be moved: 22:00-06:00, Sat-Sun 00:00-24:00; none: always",
+    )
+    time_zone: ZoneName = Field(default=UTC_NAME, description="time zone of the windows")
+    touch_file: Annotated[Path | None, EMPTY_IS_NONE, absolute(SAME_FILE)] = Field(
+        default=None, description="while this file exists, nothing is claimed; empty: none"
+    )
+    veto_url: Annotated[str | None, EMPTY_IS_NONE] = Field(
+        default=None,
+        description="address that is asked first; anything but 2xx says no; empty: none",
+    )
+    panic_level_depth: int = Field(
+        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
+    )
+    panic_destination_depth: int = Field(
+        default=0, ge=0, description="above it the daemon drains and ends with code 3; 0: never"
+    )
+    panic_database_latency: MaybeTime = Field(
+        default=None, description="above it the daemon drains and ends with code 3; empty: never"
+    )
+    panic_replica_lag: MaybeTime = Field(
+        default=None, description="above it the daemon drains and ends with code 3; empty: never"
+    )
+
+    @property
+    def open_windows(self) -> Sequence[Window]:
+        """The windows, parsed."""
+        return [parse_window(text) for text in self.windows]
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of the windows."""
+        return find_zone(self.time_zone)
+
+    @field_validator("windows")
+    @classmethod
+    def _are_windows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_window(text)
+        return value
+
+    @field_validator("veto_url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("must be an http:// or https:// address")
+            if parts.username or parts.password:
+                raise ValueError("must carry no user and no password; it is shown to everybody")
+        return value
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        if self.stale_after < 2 * self.every:
+            raise ValueError("stale_after must be at least twice as long as every")
+        return self
+
+
+class Canary(Section):
+    """Probes that a running daemon sends through the delay levels, to see when they come out."""
+
+    every: MaybeTime = Field(default=None, description="how often probes are sent; empty: never")
+    levels: str = Field(
+        default="0,1,2,3",
+        description="through which levels; the probe of level n waits for 2ⁿ seconds",
+    )
+    warn_after: SomeTime = Field(
+        default=timedelta(seconds=2), description="a probe that is later is warned of"
+    )
+
+    @property
+    def probed_levels(self) -> Sequence[int]:
+        """The levels, lowest first."""
+        return parse_levels(self.levels)
+
+    @field_validator("levels")
+    @classmethod
+    def _are_levels(cls, value: str) -> str:
+        parse_levels(value)
+        return value
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        longest_s = probe_delay_s(self.probed_levels[-1])
+        if self.every is not None and self.every <= timedelta(seconds=longest_s):
+            raise ValueError(
+                f"every must be longer than {longest_s}s, for which the longest probe is away"
+            )
+        return self
