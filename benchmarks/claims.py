@@ -51,8 +51,8 @@ from migrator.nservicebus.timeouts import Lane
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.store import AzureStore
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.ports import ClaimRequest, Claims, Cursor, Store
 from migrator.stores.ravendb.http import ServerSettings
@@ -148,7 +148,7 @@ class AzureBench(Bench):
         )
         account = Account(settings, seen=self._count)
         self.documents = AzureStore(account, parse_scope("yyyyMMddHH"))
-        books = DocumentBooks(self.engine, self.tables)
+        books = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, books, self.documents)
         self.claims = DocumentClaims(
             books, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)
@@ -192,7 +192,7 @@ class RavenBench(Bench):
         self.database = server.create_database()
         where = ServerSettings(url=server.url(), database=self.database)
         self.documents = RavenStore(RavenOptions(server=where))
-        books = DocumentBooks(self.engine, self.tables)
+        books = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(self.engine, self.tables, books, self.documents)
         self.claims = DocumentClaims(
             books, self.documents, ledger_id=lambda: check_identity(self.engine, self.tables)

@@ -23,11 +23,10 @@ from migrator.ledger.work import FaultPoint
 from migrator.recall.documents import DocumentRecalls
 from migrator.recall.ports import Recalls
 from migrator.recall.store import SqlRecalls
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
-from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
-from migrator.stores.documents.store import DocumentStoreView
+from migrator.stores.documents.store import DocumentCounting, DocumentPulse, DocumentStoreView
 from migrator.stores.measuring_ports import Counting, Pulse
 from migrator.stores.ports import Claims, Store
 from migrator.stores.sql.claims import SqlClaims
@@ -211,7 +210,7 @@ class DocumentSide:
         ground = self._ground
         named = [endpoint.name for endpoint in ground.settings.endpoints]
         return DocumentStoreView(
-            ground.engine, ground.tables, self._books, self.documents, named=named
+            ground.engine, ground.tables, self._records, self.documents, named=named
         )
 
     @cached_property
@@ -219,7 +218,7 @@ class DocumentSide:
         """Claims in two steps."""
         ground = self._ground
         return DocumentClaims(
-            self._books, self.documents, ledger_id=ground.ledger_id, fault=ground.fault
+            self._records, self.documents, ledger_id=ground.ledger_id, fault=ground.fault
         )
 
     @cached_property
@@ -227,7 +226,7 @@ class DocumentSide:
         """Restores in two steps."""
         ground = self._ground
         return DocumentRecalls(
-            ground.engine, ground.tables, self._books, self.claims, fault=ground.fault
+            ground.engine, ground.tables, self._records, self.claims, fault=ground.fault
         )
 
     @cached_property
@@ -258,8 +257,8 @@ class DocumentSide:
             documents.close()
 
     @cached_property
-    def _books(self) -> DocumentBooks:
-        return DocumentBooks(self._ground.engine, self._ground.tables)
+    def _records(self) -> DocumentLedger:
+        return DocumentLedger(self._ground.engine, self._ground.tables)
 
 
 def _open_azure(settings: Settings) -> DocumentStore:

@@ -26,9 +26,8 @@ from migrator.recall.forecast import LedgerForecasts
 from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.recall.sightings import judge, key_of, rows_of
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
-from migrator.stores.documents.kept import KeptRow
+from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 
 _log = logging.getLogger(__name__)
 
@@ -42,14 +41,14 @@ class DocumentRecalls(LedgerForecasts):
         self,
         engine: Engine,
         ledger: LedgerTables,
-        books: DocumentBooks,
+        records: DocumentLedger,
         claims: DocumentClaims,
         *,
         fault: FaultPoint = lambda _step: None,
     ) -> None:
         """Restore rows of *ledger* as *claims* puts rows back."""
         super().__init__(engine, ledger)
-        self._books = books
+        self._records = records
         self._claims = claims
         self._fault = fault
         self._gone = set[str]()
@@ -98,7 +97,7 @@ class DocumentRecalls(LedgerForecasts):
             )
             return {row.id: RecallOutcome.STORE_GONE for row in rows}
         self._fault("recall.put_back")
-        self._books.confirm_return(rows, restored, RowState.RECALLED)
+        self._records.confirm_return(rows, restored, RowState.RECALLED)
         self._fault("recall.confirmed")
         back = [row for row in rows if row.document.id in restored]
         self._claims.forget_singly(back)
@@ -122,8 +121,8 @@ class DocumentRecalls(LedgerForecasts):
             judged = {s: self._judge(known.get(key_of(s)), s, not_before) for s in sightings}
             wanted = [s for s, outcome in judged.items() if outcome is RecallOutcome.RESTORED]
             ids = {known[key_of(s)].id for s in wanted}
-            rows = {row.id: row for row in self._books.kept(connection, ids)}
-            self._books.mark_going(connection, [*rows.values()], RowState.RECALLED)
+            rows = {row.id: row for row in self._records.kept(connection, ids)}
+            self._records.mark_going(connection, [*rows.values()], RowState.RECALLED)
         return judged, {s: rows[known[key_of(s)].id] for s in wanted}
 
     def _judge(

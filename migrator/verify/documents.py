@@ -18,8 +18,8 @@ from migrator.ledger.states import HALF_DONE, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.measuring import endpoint_at
 from migrator.stores.documents.ports import Candidate, DocumentStore
+from migrator.stores.documents.store import endpoint_at
 from migrator.verify.ports import AuditedRow
 from migrator.verify.report import EndpointBalance
 from migrator.verify.store import LedgerVerifications, audited_row

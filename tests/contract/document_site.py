@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 from migrator.database.engine import open_engine
 from migrator.ledger.work import StoreEndpoint
 from migrator.recall.documents import DocumentRecalls
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.verify.documents import DocumentVerifications
@@ -60,7 +60,7 @@ class DocumentSite(AnySite):
 
     def _open(self) -> None:
         self.documents = self.open_documents()
-        self.document_books = DocumentBooks(self.engine, self.tables)
+        self.document_books = DocumentLedger(self.engine, self.tables)
         self.store = DocumentStoreView(
             self.engine, self.tables, self.document_books, self.documents
         )

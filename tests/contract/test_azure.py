@@ -18,7 +18,7 @@ from migrator.errors import StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, TimeoutId
 from migrator.stores.azure.account import Account, AccountSettings
-from migrator.stores.azure.clearing import Clearing
+from migrator.stores.azure.changes import Clearing
 from migrator.stores.azure.partitions import parse_scope
 from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.azure.store import AzureStore

@@ -9,7 +9,7 @@ import pytest
 from azure.data.tables import UpdateMode
 
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.azure.clearing import Clearing
+from migrator.stores.azure.changes import Clearing
 from migrator.stores.documents.ports import Mark
 from tests.contract.azure_site import AzureSite
 from tests.support.azure import due

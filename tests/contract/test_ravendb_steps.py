@@ -18,12 +18,12 @@ from migrator.database.engine import open_engine
 from migrator.errors import StoreUnavailable
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.ports import Claim
-from migrator.stores.ravendb import soonest
+from migrator.stores.ravendb import listing
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.contract.site import NOW, Site
@@ -46,7 +46,7 @@ class RavenSite:
         )
         name: Any = ENDPOINT
         self.endpoint = StoreEndpoint(name=name, source=self.store.source_of(ENDPOINT))
-        self.books = DocumentBooks(site.engine, site.tables)
+        self.books = DocumentLedger(site.engine, site.tables)
         self.view = DocumentStoreView(site.engine, site.tables, self.books, self.store)
         self.lease: Lease = site.lease()
 
@@ -161,9 +161,9 @@ def test_what_others_took_hides_nothing_that_is_due_later(
     raven_site: RavenSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that was remembered is gone: there is more, and a run to the end must not end here."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 0)
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 3)
-    monkeypatch.setattr(soonest, "_AGE_FACTOR", 10**6)
+    monkeypatch.setattr(listing, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(listing, "KEPT_ENTRIES", 3)
+    monkeypatch.setattr(listing, "_AGE_FACTOR", 10**6)
     ids = [raven_site.put(n) for n in range(1, 9)]
     claim = raven_site.claim(raven_site.claims(), max_rows=1)
     assert claim is not None

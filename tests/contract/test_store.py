@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from migrator.errors import StoreError, UnknownEndpoint
-from migrator.stores.ravendb import reader
+from migrator.stores.ravendb import listing
 from migrator.stores.sql import survey as survey_module
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import Placement
@@ -81,7 +81,7 @@ def test_discovery_tells_whose_timeouts_there_are(site: AnySite) -> None:
 def test_survey_yields_every_row_once(site: AnySite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages together are all there is, whatever the due times."""
     monkeypatch.setattr(survey_module, "CHUNK_ROWS", 4)
-    monkeypatch.setattr(reader, "PAGE_DOCUMENTS", 4)
+    monkeypatch.setattr(listing, "PAGE_DOCUMENTS", 4)
     endpoint = site.create(hours(8))
     chunks = [chunk for chunk in site.store.survey(endpoint) if chunk]
     assert len(chunks) > 1

@@ -23,7 +23,7 @@ from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
-from migrator.stores.documents.measuring import DocumentCounting, DocumentPulse
+from migrator.stores.documents.store import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
 

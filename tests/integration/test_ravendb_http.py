@@ -23,9 +23,9 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Candidate, Document, Mark, Unclaimable
 from migrator.stores.ravendb import http as raven_http
-from migrator.stores.ravendb import soonest
+from migrator.stores.ravendb import listing
 from migrator.stores.ravendb.http import ServerSettings
-from migrator.stores.ravendb.reader import PAGE_DOCUMENTS
+from migrator.stores.ravendb.listing import PAGE_DOCUMENTS
 from migrator.stores.ravendb.store import NO_OWNER, RavenOptions, RavenStore
 from tests.conftest import TlsMaterial
 from tests.support.raven_boundary import DATABASE, Boundary, Plan
@@ -188,7 +188,7 @@ def test_large_documents_come_in_smaller_pages(
     raven: Boundary, store: RavenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large documents are, no answer is held that is larger than the bound."""
-    monkeypatch.setattr("migrator.stores.ravendb.reader.ANSWER_BYTES", 20_000)
+    monkeypatch.setattr("migrator.stores.ravendb.listing.ANSWER_BYTES", 20_000)
     ids = [stored(raven, n, State=base64.b64encode(bytes(6_000)).decode()) for n in range(9)]
     assert listed(store) == sorted(ids)
     assert sorted(d.id for d in read_all(store)) == sorted(ids)
@@ -199,7 +199,7 @@ def test_what_is_too_large_is_named(
 ) -> None:
     """Two documents beyond the bound are an error that says where they are."""
     for name in ("ANSWER_BYTES", "ONE_DOCUMENT_BYTES"):
-        monkeypatch.setattr(f"migrator.stores.ravendb.reader.{name}", 2_000)
+        monkeypatch.setattr(f"migrator.stores.ravendb.listing.{name}", 2_000)
     stored(raven, 1)
     stored(raven, 2, State=base64.b64encode(bytes(6_000)).decode())
     with pytest.raises(StoreError, match="two documents behind 'TimeoutDatas/'"):
@@ -260,9 +260,9 @@ def test_a_large_collection_is_listed_once_for_many_claims(
     raven: Boundary, store: RavenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered still shows nothing that is gone, changed or later than asked for."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 5)
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 16)
-    monkeypatch.setattr(soonest, "_AGE_FACTOR", 1_000_000)
+    monkeypatch.setattr(listing, "SMALL_COLLECTION", 5)
+    monkeypatch.setattr(listing, "KEPT_ENTRIES", 16)
+    monkeypatch.setattr(listing, "_AGE_FACTOR", 1_000_000)
     with raven.at_once():
         ids = [stored(raven, n, due_in_s=60 + n) for n in range(30)]
         others = [stored(raven, 100 + n, due_in_s=60 + n, owner="Billing") for n in range(20)]
@@ -285,8 +285,8 @@ def test_what_is_put_back_is_among_the_soonest_again(
     raven: Boundary, store: RavenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered of a large collection is forgotten when something comes back."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 5)
-    monkeypatch.setattr(soonest, "_AGE_FACTOR", 1_000_000)
+    monkeypatch.setattr(listing, "SMALL_COLLECTION", 5)
+    monkeypatch.setattr(listing, "_AGE_FACTOR", 1_000_000)
     ids = [stored(raven, n, due_in_s=60 + n) for n in range(9)]
     first = [*store.read(sales(store), ids[:1])]
     store.forget(sales(store), MARK, store.take(sales(store), MARK, first))

@@ -24,7 +24,7 @@ from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Document, Mark, Unclaimable
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, Remove, family_of
 from migrator.stores.ravendb.http import Conflict, RavenHttp, ServerSettings
-from migrator.stores.ravendb.reader import RavenReader
+from migrator.stores.ravendb.listing import RavenReader
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from tests.support.raven_boundary import DATABASE
 from tests.support.ravendb import StrictRaven

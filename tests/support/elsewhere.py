@@ -58,7 +58,7 @@ _APART: Final = ("mysql",)
 """... one whose ledger has a column of its own, and which returns nothing from a DELETE."""
 ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     # Oracle takes no limit with a lock
-    ("oracle", "stores/documents/books.py DocumentBooks.begin_return"): "quarantine",
+    ("oracle", "stores/documents/ledger.py DocumentLedger.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
     ("mssql", "recall/sightings.py rows_of"): "recall",
     ("mssql", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",

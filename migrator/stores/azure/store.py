@@ -2,30 +2,39 @@
 
 Rules of this file: nothing here changes anything but through ``changes``; a listing goes by time
 entries, because only they show what the vendor's tool has hidden.
+Source: reference ``legacy-stores.md`` 4.1 (entities), 5.5 and 5.6 (the vendor's tool).
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.data.tables import EdmType, EntityProperty
+
 from migrator.database.failures import retrying
-from migrator.errors import SourceElsewhere
+from migrator.errors import SourceElsewhere, StoreError
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, TimeoutId
+from migrator.nservicebus.timeouts import NO_SAGA, EndpointName, TimeoutId
 from migrator.stores.azure.account import Account, asking, paged
 from migrator.stores.azure.changes import Changes
 from migrator.stores.azure.entities import HIDDEN, OWNER, due_of, text_of
-from migrator.stores.azure.leftovers import Leftovers
-from migrator.stores.azure.listing import LiveTimeouts, candidate
+from migrator.stores.azure.listing import (
+    Leftovers,
+    LiveTimeouts,
+    SoonestEntries,
+    Strays,
+    candidate,
+    entry_of,
+)
 from migrator.stores.azure.partitions import PartitionScope
 from migrator.stores.azure.reading import LARGEST_BODY, TimeoutReader
-from migrator.stores.azure.seeding import write_rows
-from migrator.stores.azure.soonest import SoonestEntries, entry_of
-from migrator.stores.azure.strays import Strays
-from migrator.stores.azure.vendor_runs import unfinished_vendor_runs
 from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
 from migrator.stores.sql.seeding import SeedRow
 
@@ -62,7 +71,7 @@ class AzureStore:
         self._changes = Changes(account, self._reader)
         self._leftovers = Leftovers(monotonic)
         self._soonest = SoonestEntries(
-            self._whole_pages, scope, self._leftovers, page=page, monotonic=monotonic
+            self._pages, scope, self._leftovers, page=page, monotonic=monotonic
         )
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
@@ -199,9 +208,6 @@ class AzureStore:
 
     # ── listing ─────────────────────────────────────────────────────────────────────────────
 
-    def _whole_pages(self, where: str, parameters: Mapping[str, str]) -> Iterator[Sequence[Any]]:
-        return self._pages(where, parameters, None)
-
     def _pages(
         self, where: str, parameters: Mapping[str, str], columns: Sequence[str] | None
     ) -> Iterator[Sequence[Any]]:
@@ -216,3 +222,96 @@ class AzureStore:
                 results_per_page=self._page,
             ).by_page()
         yield from paged(pages, doing="listing timeouts", place=place)
+
+
+_AT_A_TIME: Final = 1000
+
+
+def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterable[SeedRow]) -> int:
+    """Write *rows* as timeouts of *owner*, making table and container first; return how many.
+
+    Rows without a due time cannot be written as a time entry, and are left out.
+    """
+    with asking("seeding", place=f"table {account.table.table_name}"):
+        with suppress(ResourceExistsError):
+            account.table.create_table()
+        with suppress(ResourceExistsError):
+            account.container.create_container()
+    written, left = 0, iter(rows)
+    while some := list(islice(left, _AT_A_TIME)):
+        written += sum(account.each(lambda row: _write(account, scope, owner, row), some))
+    return written
+
+
+def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) -> int:
+    if row.due_at is None:
+        return 0
+    saga = row.saga_id or NO_SAGA
+    properties: dict[str, Any] = {
+        "Destination": row.destination,
+        "SagaId": EntityProperty(saga, EdmType.GUID),
+        "StateAddress": row.id,
+        "Time": row.due_at,
+        OWNER: owner,
+        "Headers": row.headers_text,
+    }
+    # compact, as the persistence has it; a table takes no null
+    present = {name: value for name, value in properties.items() if value is not None}
+    keys = [(scope.key_of(row.due_at), row.id), (row.id, "")]
+    if saga != NO_SAGA:
+        keys.insert(1, (saga, row.id))
+    with asking("seeding", place=f"table {account.table.table_name}"):
+        account.container.upload_blob(row.id, row.body or b"", overwrite=True)
+        for partition, name in keys:
+            account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
+    return 1
+
+
+_STATE_TABLE: Final = "timeoutsmigrationtoolstate"
+_OPEN: Final = frozenset({0, 1})
+_COMPLETED: Final = 2
+_PAST_HIDDEN: Final = HIDDEN[:-1] + chr(ord(HIDDEN[-1]) + 1)
+
+
+def unfinished_vendor_runs(account: Account) -> Sequence[str]:
+    """Return each open run, and each set of hidden timeouts that no completed run explains.
+
+    Timeouts that a completed run hid are moved already; they are left out everywhere.
+    """
+    found, completed = [], list[str]()
+    for run in _states(account):
+        endpoint, hidden = text_of(run, "EndpointName"), text_of(run, "UniqueHiddenEndpointName")
+        if run.get("Status") in _OPEN:
+            found.append(
+                f"table {_STATE_TABLE}: a run of the vendor's tool for {endpoint!r} is open"
+            )
+        elif run.get("Status") == _COMPLETED and hidden:
+            completed.append(hidden)
+    for owner, count in sorted(_hidden(account).items()):
+        if not any(hidden in owner for hidden in completed) and not found:
+            found.append(f"{count} timeouts are hidden as {owner!r}, and no completed run says why")
+    return found
+
+
+def _states(account: Account) -> Iterator[Any]:
+    table = account.other_table(_STATE_TABLE)
+    place = f"table {_STATE_TABLE}"
+    pages = table.query_entities("PartitionKey ne @none", parameters={"none": ""}).by_page()
+    try:
+        for page in paged(pages, doing="looking for a run of the vendor's tool", place=place):
+            yield from page
+    except StoreError as exc:
+        if not isinstance(exc.__cause__, ResourceNotFoundError):
+            raise  # else the tool has never run here
+
+
+def _hidden(account: Account) -> Counter[str]:
+    table = account.table
+    place = f"table {table.table_name}"
+    where = f"{OWNER} ge @first and {OWNER} lt @past"
+    parameters = {"first": HIDDEN, "past": _PAST_HIDDEN}
+    pages = table.query_entities(where, parameters=parameters, select=[OWNER]).by_page()
+    found = Counter[str]()
+    for page in paged(pages, doing="looking for hidden timeouts", place=place):
+        found.update(text_of(entity, OWNER) or "" for entity in page)
+    return found

@@ -19,8 +19,7 @@ from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.work import Batch, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.stores.documents.books import DocumentBooks
-from migrator.stores.documents.kept import KeptRow
+from migrator.stores.documents.ledger import DocumentLedger, KeptRow
 from migrator.stores.documents.ports import (
     Candidate,
     Document,
@@ -52,17 +51,17 @@ class DocumentClaims:
 
     def __init__(
         self,
-        books: DocumentBooks,
+        records: DocumentLedger,
         documents: DocumentStore,
         *,
         ledger_id: Callable[[], str],
         fault: FaultPoint = lambda _step: None,
     ) -> None:
-        """Take from *documents* into *books*.
+        """Take from *documents* into *records*.
 
         *ledger_id* is asked when a mark is made, unless the batch names the one it was begun under.
         """
-        self._books = books
+        self._records = records
         self._documents = documents
         self._ledger_id = ledger_id
         self._fault = fault
@@ -73,7 +72,7 @@ class DocumentClaims:
             chosen = self._chosen(request)
             if not chosen:
                 return None
-            recorded = self._books.record_claim(request, chosen)
+            recorded = self._records.record_claim(request, chosen)
             if recorded is None:
                 continue  # another claimer was faster
             self._fault("claim.recorded")
@@ -95,7 +94,7 @@ class DocumentClaims:
             return None
         if batch.state is not BatchState.CLAIMING:
             raise IllegalTransition(f"a batch that is {batch.state} is not half-done")
-        documents = [row.document for row in self._books.rows_of(batch)]
+        documents = [row.document for row in self._records.rows_of(batch)]
         return self._finish_claim(batch, _endpoint_of(batch), documents, lease)
 
     def release(self, batch: Batch, lease: Lease) -> int:
@@ -104,7 +103,7 @@ class DocumentClaims:
         One whose id the store has again stays here, in quarantine.
         """
         if batch.state is not BatchState.RELEASING:
-            batch = self._books.begin_release(batch, lease)
+            batch = self._records.begin_release(batch, lease)
             self._fault("release.recorded")
         return self._finish_release(batch, lease)
 
@@ -112,14 +111,16 @@ class DocumentClaims:
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
         """Put quarantined timeouts of settled batches back; see ``ports.Claims``."""
-        sources = self._books.quarantined_sources(which) if endpoint is None else [endpoint.source]
+        sources = (
+            self._records.quarantined_sources(which) if endpoint is None else [endpoint.source]
+        )
         return returned(sources, lambda source: self._release_quarantined_of(source, which))
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
         # nothing is begun that nobody could finish: a place that is gone says so of any id
         self.count_there(StoreEndpoint(name=EndpointName(""), source=source), [_NOBODY])
         last = back = 0
-        while rows := self._books.begin_return(source, which, after=last):
+        while rows := self._records.begin_return(source, which, after=last):
             self._fault("return.recorded")
             back += self.bring_back(rows, RowState.RELEASED)
             last = rows[-1].id
@@ -132,7 +133,7 @@ class DocumentClaims:
             SourceGone: There is no such place (any more).
             StoreError: The store did not answer, or refused.
         """
-        ids = [row.document.id for row in self._books.rows_of(batch)]
+        ids = [row.document.id for row in self._records.rows_of(batch)]
         return self.count_there(_endpoint_of(batch), ids)
 
     def count_there(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> int:
@@ -146,7 +147,7 @@ class DocumentClaims:
         """
         restored = self.restore_singly(rows, towards)
         self._fault("return.restored")
-        back = self._books.confirm_return(rows, restored, towards)
+        back = self._records.confirm_return(rows, restored, towards)
         self._fault("return.confirmed")
         self.forget_singly([row for row in rows if row.document.id in restored])
         return back
@@ -164,7 +165,7 @@ class DocumentClaims:
                 row.endpoint,
                 mark,
                 [row.document],
-                is_meant=lambda: self._books.is_going(row, towards),
+                is_meant=lambda: self._records.is_going(row, towards),
             )
 
         with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="put-back") as pool:
@@ -190,7 +191,7 @@ class DocumentClaims:
         mark = claim_mark(self._ledger_of(batch), batch.id)
         taken = self._documents.take(endpoint, mark, documents)
         self._fault("claim.taken")
-        claimed = self._books.confirm_claim(batch, taken, lease)
+        claimed = self._records.confirm_claim(batch, taken, lease)
         self._fault("claim.confirmed")
         self._forget(endpoint, mark, taken)
         return claimed
@@ -198,12 +199,12 @@ class DocumentClaims:
     def _finish_release(self, batch: Batch, lease: Lease) -> int:
         endpoint = _endpoint_of(batch)
         mark = release_mark(self._ledger_of(batch), batch.id)
-        documents = [row.document for row in self._books.rows_of(batch)]
+        documents = [row.document for row in self._records.rows_of(batch)]
         restored = self._documents.put_back(
-            endpoint, mark, documents, is_meant=lambda: self._books.is_releasing(batch)
+            endpoint, mark, documents, is_meant=lambda: self._records.is_releasing(batch)
         )
         self._fault("release.restored")
-        back = self._books.confirm_release(batch, restored, lease)
+        back = self._records.confirm_release(batch, restored, lease)
         self._fault("release.confirmed")
         self._forget(endpoint, mark, restored)
         return back
@@ -246,7 +247,7 @@ class DocumentClaims:
             if each.destination not in request.not_for
             and (request.only is None or each.id in request.only)
         ]
-        known = self._books.known(request.endpoint.source, [each.id for each in fit])
+        known = self._records.known(request.endpoint.source, [each.id for each in fit])
         return [each for each in fit if each.id not in known]
 
     def _read(self, request: ClaimRequest, wanted: Sequence[Candidate]) -> Sequence[Document]:

@@ -1,23 +1,30 @@
-"""A document store as people ask about it: endpoints, a survey, a trial; nothing is changed."""
+"""A document store as people ask about it: endpoints, a survey, a trial, counts and answer times.
+
+Rules of this file: nothing is changed, and no more than so many timeouts are listed for a count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from sqlalchemy import Engine, inspect, select
 
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
-from migrator.errors import LedgerError, StoreError, UnknownEndpoint
+from migrator.errors import LedgerError, StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.states import Mode
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, TimeoutId
-from migrator.stores.documents.books import DocumentBooks
-from migrator.stores.documents.entering import insert_claim
+from migrator.stores.documents.ledger import DocumentLedger, insert_claim
 from migrator.stores.documents.ports import Candidate, Document, DocumentStore, Unclaimable
+from migrator.stores.measuring_ports import TableCount
 from migrator.stores.ports import ClaimRequest, DueTime, StoreRemark, SurveyedRow
+from migrator.stores.sql.counting import span_names, span_of
 from migrator.stores.sql.legacy_table import LATEST
 from migrator.stores.sql.trial import insert_run
 
@@ -29,7 +36,7 @@ class DocumentStoreView:
         self,
         engine: Engine,
         ledger: LedgerTables,
-        books: DocumentBooks,
+        records: DocumentLedger,
         documents: DocumentStore,
         *,
         named: Sequence[str] = (),
@@ -37,7 +44,7 @@ class DocumentStoreView:
         """Look at *documents*; endpoints *named* in the settings exist even without a timeout."""
         self._engine = engine
         self._ledger = ledger
-        self._books = books
+        self._records = records
         self._documents = documents
         self._named = frozenset(named)
 
@@ -71,7 +78,7 @@ class DocumentStoreView:
         has_ledger = self._has_ledger()
         for page in self._documents.list(endpoint, with_sizes=True):
             ids = [each.id for each in page if isinstance(each, Candidate)]
-            known = self._books.known(endpoint.source, ids) if has_ledger else set()
+            known = self._records.known(endpoint.source, ids) if has_ledger else set()
             yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
@@ -162,3 +169,74 @@ def _surveyed(listed: Candidate | Unclaimable, *, is_in_ledger: bool) -> Surveye
         body_bytes=listed.body_bytes,
         is_in_ledger=is_in_ledger,
     )
+
+
+_MOST: Final = 20_000
+_KEPT_FOR_S: Final = 60.0
+"""A document store is not listed more often than that for a page."""
+
+
+def endpoint_at(documents: DocumentStore, source: str) -> StoreEndpoint:
+    """Return whose timeouts *source* has."""
+    name = source.removeprefix(documents.source_of(""))
+    return StoreEndpoint(name=EndpointName(name), source=source)
+
+
+class DocumentCounting:
+    """Counts by listing; an answer is kept for a minute."""
+
+    def __init__(
+        self, documents: DocumentStore, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """List *documents*."""
+        self._documents = documents
+        self._monotonic = monotonic
+        self._kept: dict[str, tuple[float, TableCount]] = {}
+
+    def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
+        """Return how many timeouts *source* has, and how soon they are due, as of *now*.
+
+        Of more than *most* the soonest are counted; that there are more is told.
+        """
+        at_s, kept = self._kept.get(source, (0.0, None))
+        if kept is not None and self._monotonic() - at_s < _KEPT_FOR_S:
+            return kept
+        listed = self._documents.soonest(
+            endpoint_at(self._documents, source),
+            due_after=None,
+            due_until=LATEST,
+            at_most=most + 1,
+        )
+        found = Counter(span_of(each.due_at - now) for each in listed[:most])
+        names = span_names()
+        due = [(names[index], found[index]) for index in sorted(found)]
+        counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
+        self._kept[source] = (self._monotonic(), counted)
+        return counted
+
+
+class DocumentPulse:
+    """Measures a look for the soonest due timeout."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        """Ask *documents*."""
+        self._documents = documents
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Return the seconds that the look takes; one that takes too long is at least *patience*.
+
+        The look ends when the store's client gives up, which may be later than *patience*.
+        """
+        endpoint = endpoint_at(self._documents, source)
+        began_s = time.monotonic()
+        now = datetime.now(UTC)
+        try:
+            self._documents.soonest(
+                endpoint, due_after=now - timedelta(hours=1), due_until=now, at_most=1
+            )
+        except StoreUnavailable:
+            took_s = time.monotonic() - began_s
+            if took_s < patience.total_seconds():
+                raise
+            return took_s
+        return time.monotonic() - began_s

@@ -18,8 +18,7 @@ from typing import Any, Final
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.ports import Candidate, Document, Unclaimable
-from migrator.stores.ravendb.answers import why_not_kept
-from migrator.stores.ravendb.families import Family, RawDocument
+from migrator.stores.ravendb.families import Family, RawDocument, why_not_kept
 from migrator.stores.sql.selection import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")

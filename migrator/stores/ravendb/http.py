@@ -16,8 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailable
-from migrator.stores.ravendb.answers import parsed
-from migrator.stores.ravendb.families import Request
+from migrator.stores.ravendb.families import Request, parsed
 
 ANSWER_BYTES: Final = 64 * 2**20
 """The most of an answer that is held, unpacked; a longer one is asked for in smaller parts."""

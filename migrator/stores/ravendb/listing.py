@@ -1,19 +1,35 @@
-"""Decides behind which id the next page of a listing begins, so that no page skips a document.
+"""Reads documents by id and by prefix, and finds those that are due next, with bounded memory.
 
-Pure. A page is asked for behind an id, the *anchor*. RavenDB 3.x, 4.0 and 4.1 look for it, take
+A page is asked for behind an id, the *anchor*. RavenDB 3.x, 4.0 and 4.1 look for it, take
 the next id where it is gone, and then step over what they found: where somebody has removed the
 anchor, a document is left out that nobody has seen. So the anchor is not the last id that came,
 but the one before it, and a page counts only when it begins with an id that came already: what
 was stepped over is no later than that. Else an earlier anchor is tried, and at last none.
 Source: seen on 4.1, and in the published sources of 3.x and 4.0; 5.4, 6.2 and 7.0 compare first.
+
+An index could sort by due time, but lags behind its documents: what was just stored may be left
+out, and nobody would notice. So the documents themselves are listed, and the soonest are
+remembered for a while: listing a large collection is paid for once for many claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from migrator.stores.ravendb.families import RawDocument
+from migrator.database.failures import retrying
+from migrator.errors import StoreError
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.ravendb.families import BadAnswer, Family, RawDocument, Request
+from migrator.stores.ravendb.http import (
+    ANSWER_BYTES,
+    ONE_DOCUMENT_BYTES,
+    AnswerTooLarge,
+    RavenHttp,
+)
 
 SMALLEST_PAGE: Final = 2
 """A page repeats a document of the one before."""
@@ -86,3 +102,253 @@ class Listing:
             self._is_behind = False
             self._told = found[-1].id.lower()
         return found
+
+
+PAGE_DOCUMENTS: Final = 1024
+"""A 3.5 server gives no more, whatever is asked for."""
+
+
+class RavenReader:
+    """Reads of one database; each is tried again a little later while there is no answer."""
+
+    def __init__(self, http: RavenHttp, family: Family) -> None:
+        """Read with *http*, in the form of *family*."""
+        self._http = http
+        self._family = family
+
+    def pages(self, prefix: str) -> Iterator[Sequence[RawDocument]]:
+        """Yield all documents whose id starts with *prefix*, in pages, in the order of ids.
+
+        What is removed meanwhile makes it skip nothing; see ``listing``. Pages are smaller where
+        documents are large.
+
+        Raises:
+            StoreUnavailable: No answer.
+            StoreError: Two documents alone are too large; the server does not page.
+        """
+        listing = Listing()
+        size = PAGE_DOCUMENTS // 4
+        while not listing.is_done:
+            try:
+                page = self._page(prefix, listing.after, size)
+            except AnswerTooLarge:
+                if size == SMALLEST_PAGE:
+                    raise StoreError(
+                        f"{self._http.where}: the two documents behind {listing.after or prefix!r} "
+                        f"have more than {ONE_DOCUMENT_BYTES} bytes"
+                    ) from None
+                size = max(size // 4, SMALLEST_PAGE)
+                continue
+            try:
+                new = listing.add(page)
+            except DoesNotPageError as exc:
+                raise StoreError(f"{self._http.where} does not page: {exc}") from exc
+            if new:
+                yield new
+            size = min(size * 2, PAGE_DOCUMENTS)
+
+    def _page(self, prefix: str, after: str | None, size: int) -> list[RawDocument]:
+        bound = ONE_DOCUMENT_BYTES if size == SMALLEST_PAGE else ANSWER_BYTES
+        return self._documents(self._family.page(prefix, after=after, size=size), bound)
+
+    def by_id(self, ids: Collection[str]) -> Iterator[RawDocument]:
+        """Yield those documents that are there, in the order of *ids*, a few read ahead."""
+        for request in self._family.reads(tuple(ids)):
+            asked = _ids_of(request)
+            try:
+                found = {each.id: each for each in self._documents(request, ANSWER_BYTES)}
+            except AnswerTooLarge:
+                yield from self._one_by_one(asked)
+            else:
+                yield from (found[each] for each in asked if each in found)
+
+    def _one_by_one(self, ids: Sequence[str]) -> Iterator[RawDocument]:
+        for each in ids:
+            (request,) = self._family.reads((each,))
+            try:
+                yield from self._documents(request, ONE_DOCUMENT_BYTES)
+            except AnswerTooLarge:
+                raise StoreError(
+                    f"{self._http.where}: {each!r} has more than {ONE_DOCUMENT_BYTES} bytes"
+                ) from None
+
+    def _documents(self, request: Request, at_most_bytes: int) -> list[RawDocument]:
+        def work() -> Any:
+            return self._http.send(request, at_most_bytes=at_most_bytes)
+
+        try:
+            return self._family.documents(retrying(work))
+        except BadAnswer as exc:
+            raise StoreError(
+                f"{self._http.where}: not an answer of version {self._family.name}: {exc}; "
+                "check store.ravendb.version"
+            ) from exc
+
+
+def _ids_of(request: Request) -> list[str]:
+    body: Any = request.body
+    if body is None:
+        return [value for _, value in request.query]
+    return list(body["Ids"] if isinstance(body, dict) else body)
+
+
+KEPT_ENTRIES: Final = 200_000
+"""Of all endpoints together; about 40 MB, and twice that while listing."""
+SMALL_COLLECTION: Final = 2_000
+"""So many documents are listed again each time; what is larger is remembered."""
+_AGE_FACTOR: Final = 10
+"""What took a second to list is remembered for ten: listing takes a tenth of the time at most."""
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+
+Entry = tuple[datetime, TimeoutId]
+"""Due time and id; they sort as they shall be claimed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPage:
+    """A page of documents, of all endpoints."""
+
+    documents: int
+    """How many it had, timeouts or not."""
+    entries: Sequence[tuple[str, Entry]]
+    """Of each live timeout its endpoint, and when it is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The soonest entries of an endpoint behind a moment, as one listing showed them."""
+
+    after: datetime | None
+    entries: Sequence[Entry]
+    """Ascending."""
+    is_all: bool
+    """False: there are later ones, too."""
+
+    def answers(self, after: datetime | None, until: datetime, at_most: int) -> bool:
+        """Return whether a listing now would show nothing else but what is new."""
+        if (after or _BEGINNING) < (self.after or _BEGINNING):
+            return False
+        if self.is_all or (self.entries and self.entries[-1][0] > until):
+            return True
+        return len(self.between(after, until)) >= at_most
+
+    def between(self, after: datetime | None, until: datetime) -> list[Entry]:
+        """Return the entries of a range, ascending; *after* is exclusive, *until* inclusive."""
+        return [
+            entry
+            for entry in self.entries
+            if (after is None or entry[0] > after) and entry[0] <= until
+        ]
+
+
+_NOTHING: Final = _Known(after=None, entries=(), is_all=True)
+
+
+class SoonestEntries:
+    """The soonest entries of every endpoint; several threads may ask.
+
+    One listing shows those of all endpoints, since all are in the same collections.
+    """
+
+    def __init__(
+        self, listing: Callable[[], Iterator[ListedPage]], monotonic_s: Callable[[], float]
+    ) -> None:
+        """List with *listing*, in any order."""
+        self._listing = listing
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+        self._stale_at_s = 0.0
+
+    def between(
+        self, endpoint: str, after: datetime | None, until: datetime, at_most: int
+    ) -> Sequence[Entry]:
+        """Return the soonest entries of a range, ascending; at least *at_most*, if there are.
+
+        What appeared since the last listing may be left out for as long as that is remembered.
+        """
+        with self._lock:
+            if self._known and self._monotonic_s() < self._stale_at_s:
+                known = self._known.get(endpoint, _NOTHING)
+                if known.answers(after, until, at_most):
+                    return known.between(after, until)
+            return self._listed(endpoint, after, at_most).between(after, until)
+
+    def drop(self, endpoint: str, ids: Collection[TimeoutId]) -> None:
+        """Remember that *ids* are gone."""
+        with self._lock:
+            if (known := self._known.get(endpoint)) is not None:
+                gone = frozenset(ids)
+                left = [entry for entry in known.entries if entry[1] not in gone]
+                self._known[endpoint] = replace(known, entries=left)
+
+    def forget(self) -> None:
+        """List again when asked next."""
+        with self._lock:
+            self._known = {}
+
+    def _listed(self, endpoint: str, after: datetime | None, at_most: int) -> _Known:
+        began_s = self._monotonic_s()
+        self._known = {}
+        kept = _Kept(endpoint, after, at_most)
+        listed = 0
+        for page in self._listing():
+            listed += page.documents
+            kept.add(page.entries)
+        found = kept.known()
+        if listed > SMALL_COLLECTION:
+            self._known = found
+            ended_s = self._monotonic_s()
+            self._stale_at_s = ended_s + _AGE_FACTOR * (ended_s - began_s)
+        return found.get(endpoint, _NOTHING)
+
+
+class _Kept:
+    """The soonest entries of a listing that is under way, never more than a bound."""
+
+    def __init__(self, endpoint: str, after: datetime | None, at_most: int) -> None:
+        """Of *endpoint* only those behind *after*, and at least *at_most*."""
+        self._endpoint = endpoint
+        self._after = after
+        self._at_most = at_most
+        self._entries: dict[str, list[Entry]] = {}
+        self._last: dict[str, Entry] = {}
+        """Of an endpoint that was cut: the latest entry kept. Behind it there may be a gap."""
+        self._count = 0
+
+    def add(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Take in the entries of a page."""
+        for endpoint, entry in entries:
+            if self._is_wanted(endpoint, entry):
+                self._entries.setdefault(endpoint, []).append(entry)
+                self._count += 1
+        if self._count > 2 * max(KEPT_ENTRIES, self._at_most):
+            self._cut_down()
+
+    def _is_wanted(self, endpoint: str, entry: Entry) -> bool:
+        if endpoint == self._endpoint and self._after is not None and entry[0] <= self._after:
+            return False
+        last = self._last.get(endpoint)
+        return last is None or entry < last
+
+    def known(self) -> dict[str, _Known]:
+        """Return what is known of each endpoint."""
+        self._cut_down()
+        return {
+            endpoint: _Known(
+                after=self._after if endpoint == self._endpoint else None,
+                entries=entries,
+                is_all=endpoint not in self._last,
+            )
+            for endpoint, entries in self._entries.items()
+        }
+
+    def _cut_down(self) -> None:
+        share = KEPT_ENTRIES // max(len(self._entries), 1)
+        for endpoint, entries in self._entries.items():
+            room = max(share, self._at_most if endpoint == self._endpoint else 1)
+            entries.sort()
+            if len(entries) > room and self._count > KEPT_ENTRIES:
+                del entries[room:]
+                self._last[endpoint] = entries[-1]
+        self._count = sum(map(len, self._entries.values()))

@@ -19,7 +19,7 @@ from migrator.stores.documents.ports import Document, IsMeant, Mark
 from migrator.stores.ravendb.documents import collection_of, restored
 from migrator.stores.ravendb.families import MUST_BE_NEW, Family, Put, RawDocument, Remove
 from migrator.stores.ravendb.http import Conflict, RavenHttp, UnreadableAnswer
-from migrator.stores.ravendb.reader import RavenReader
+from migrator.stores.ravendb.listing import RavenReader
 
 COLLECTION: Final = "MigratorReceipts"
 _ROUNDS: Final = 10

@@ -1,4 +1,10 @@
-"""RavenDB as a document store: whose timeouts there are, which are due next, take and put back."""
+"""RavenDB as a document store: whose timeouts there are, which are due next, take and put back.
+
+A database over shards is refused: there a batch is no single transaction, and documents could be
+removed without the receipt that tells of it. So are ids that begin otherwise than said: a listing
+by prefix would never show them. Source: reference ``legacy-stores.md`` 3.1, 3.3; 6.2 and 7.0 name
+each shard in place of the database.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from migrator.database.failures import retrying
-from migrator.errors import SourceElsewhere, StoreError
+from migrator.errors import SourceElsewhere, StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Candidate, Document, IsMeant, Mark, Unclaimable
@@ -35,11 +41,8 @@ from migrator.stores.ravendb.families import (
     family_of,
 )
 from migrator.stores.ravendb.http import RavenHttp, ServerSettings
-from migrator.stores.ravendb.reader import RavenReader
+from migrator.stores.ravendb.listing import ListedPage, RavenReader, SoonestEntries
 from migrator.stores.ravendb.receipts import Receipts
-from migrator.stores.ravendb.shards import refuse_shards
-from migrator.stores.ravendb.soonest import ListedPage, SoonestEntries
-from migrator.stores.ravendb.strays import refuse_strays
 
 NO_OWNER: Final = EndpointName("(no owner)")
 """How timeouts are listed that name no endpoint, while no endpoint is said to own them."""
@@ -334,3 +337,90 @@ def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:
         if not kept or not prefix.lower().startswith(kept[-1].lower()):
             kept.append(prefix)
     return kept
+
+
+_LOOKED_AT: Final = 32
+"""Documents at each end."""
+
+
+def refuse_strays(
+    http: RavenHttp, family: Family, collections: Sequence[str], prefixes: Sequence[str]
+) -> None:
+    """Refuse collections that have ids with none of *prefixes*; a 3.5 server cannot be asked.
+
+    Raises:
+        StoreError: There are such; names one and the setting.
+        StoreUnavailable: No answer.
+    """
+    known = tuple(prefix.lower() for prefix in prefixes)
+    for collection in collections:
+        for raw in _ends_of(http, family, collection):
+            if not raw.id.lower().startswith(known):
+                raise StoreError(
+                    f"{http.where}: {raw.id[:200]!r} is in collection {collection!r} and begins "
+                    f"with none of {', '.join(prefixes)}; say in store.ravendb.prefixes what ids "
+                    "begin with"
+                )
+
+
+def _ends_of(http: RavenHttp, family: Family, collection: str) -> Sequence[RawDocument]:
+    first, total = _part_of(http, family, collection, 0)
+    if total <= _LOOKED_AT:
+        return first
+    last, _ = _part_of(http, family, collection, total - _LOOKED_AT)
+    return [*first, *last]
+
+
+def _part_of(
+    http: RavenHttp, family: Family, collection: str, start: int
+) -> tuple[Sequence[RawDocument], int]:
+    request = family.part_of_collection(collection, start=start, size=_LOOKED_AT)
+    if request is None:
+        return (), 0
+
+    def work() -> Any:
+        return http.send(request)
+
+    answer = retrying(work)
+    try:
+        found = family.documents(answer)
+    except BadAnswer as exc:
+        raise StoreError(
+            f"{http.where}: not an answer of version {family.name}: {exc}; "
+            "check store.ravendb.version"
+        ) from exc
+    total = answer.get("TotalResults")
+    return found, total if isinstance(total, int) else len(found)
+
+
+_SHARD: Final = "$"
+"""Between the name of a database and the number of a shard; no name of a database may have it."""
+
+
+def refuse_shards(http: RavenHttp, family: Family) -> None:
+    """Refuse a sharded database; before 6 there are none.
+
+    What the server does not want to tell is left to the next request, which says what is wrong.
+
+    Raises:
+        StoreError: It has shards, or is one.
+        StoreUnavailable: No answer.
+    """
+    if not isinstance(family, Modern):
+        return
+    try:
+        told = retrying(http.names)
+    except StoreUnavailable:
+        raise
+    except StoreError:
+        return
+    if any(_SHARD in name for name in _names_in(told)):
+        raise StoreError(
+            f"{http.where} is sharded: a claim would be no single transaction there, and timeouts "
+            "could be lost; nothing was changed. Move it to a database without shards first"
+        )
+
+
+def _names_in(told: Any) -> list[str]:
+    listed = told.get("Databases") if isinstance(told, dict) else None
+    return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []

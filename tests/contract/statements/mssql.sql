@@ -752,30 +752,30 @@ WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 SELECT TOP :param_1 timeouts.[Id]
 FROM timeouts;
 
--- stores/documents/books.py DocumentBooks._known
+-- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator.timeout.store_id
 FROM migrator.timeout
 WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched'));
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.id IN (:id_1) AND migrator.timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET state=:state, going_back=:going_back WHERE migrator.timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET state=:state, going_back=:going_back WHERE migrator.timeout.id IN (:id_1) AND migrator.timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.id IN (:id_1) AND migrator.timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks.begin_release
+-- stores/documents/ledger.py DocumentLedger.begin_release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, releasing_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.begin_return
+-- stores/documents/ledger.py DocumentLedger.begin_return
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = migrator.timeout.batch_id) AS ledger_id
@@ -784,7 +784,7 @@ WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT
 FROM migrator.batch
 WHERE (migrator.batch.state NOT IN (:state_2))) AND migrator.timeout.id > :id_1 AND migrator.timeout.source = :source_1 ORDER BY migrator.timeout.id;
 
--- stores/documents/books.py DocumentBooks.begin_return
+-- stores/documents/ledger.py DocumentLedger.begin_return
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = migrator.timeout.batch_id) AS ledger_id
@@ -793,56 +793,56 @@ WHERE migrator.timeout.state = :state_1 AND migrator.timeout.batch_id IN (SELECT
 FROM migrator.batch
 WHERE (migrator.batch.state NOT IN (:state_2))) AND migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 DELETE FROM migrator.batch WHERE migrator.batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 DELETE FROM migrator.timeout WHERE migrator.timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 SELECT migrator.timeout.id, migrator.timeout.store_id, migrator.timeout.due, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 UPDATE migrator.batch SET state=:state, size=:size, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, claimed_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_release
+-- stores/documents/ledger.py DocumentLedger.confirm_release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.is_going.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_going.<locals>.work
 SELECT migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.id = :id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks.is_releasing.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.work
 SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1;
 
--- stores/documents/books.py DocumentBooks.kept.<locals>.<listcomp>
+-- stores/documents/ledger.py DocumentLedger.kept.<locals>.<listcomp>
 SELECT migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = migrator.timeout.batch_id) AS ledger_id
 FROM migrator.timeout
 WHERE migrator.timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.mark_going
+-- stores/documents/ledger.py DocumentLedger.mark_going
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.quarantined_sources
+-- stores/documents/ledger.py DocumentLedger.quarantined_sources
 SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1;
 
--- stores/documents/books.py DocumentBooks.rows_of.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.work
 SELECT migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = migrator.timeout.batch_id) AS ledger_id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NULL OR migrator.timeout.state = :state_1) ORDER BY migrator.timeout.row_index;
 
--- stores/documents/entering.py insert_claim
+-- stores/documents/ledger.py insert_claim
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) OUTPUT inserted.id VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra);
 
 -- recall/documents.py DocumentRecalls._begin

@@ -730,79 +730,79 @@ SELECT timeouts."Id"
 FROM timeouts
 WHERE ROWNUM <= :param_1;
 
--- stores/documents/books.py DocumentBooks._known
+-- stores/documents/ledger.py DocumentLedger._known
 SELECT migrator_timeout.store_id
 FROM migrator_timeout
 WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched'));
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET state=:state, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks._settle
+-- stores/documents/ledger.py DocumentLedger._settle
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.id IN (:id_1) AND migrator_timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks.begin_release
+-- stores/documents/ledger.py DocumentLedger.begin_release
 UPDATE migrator_batch SET state=:state, attempt=:attempt, releasing_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 DELETE FROM migrator_batch WHERE migrator_batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 DELETE FROM migrator_timeout WHERE migrator_timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 SELECT migrator_timeout.id, migrator_timeout.store_id, migrator_timeout.due, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_claim
+-- stores/documents/ledger.py DocumentLedger.confirm_claim
 UPDATE migrator_batch SET state=:state, "size"=:"size", body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, claimed_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.confirm_release
+-- stores/documents/ledger.py DocumentLedger.confirm_release
 UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- stores/documents/books.py DocumentBooks.is_going.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_going.<locals>.work
 SELECT migrator_timeout.id
 FROM migrator_timeout
 WHERE migrator_timeout.id = :id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- stores/documents/books.py DocumentBooks.is_releasing.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.work
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1;
 
--- stores/documents/books.py DocumentBooks.kept.<locals>.<listcomp>
+-- stores/documents/ledger.py DocumentLedger.kept.<locals>.<listcomp>
 SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
 FROM migrator_timeout
 WHERE migrator_timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.mark_going
+-- stores/documents/ledger.py DocumentLedger.mark_going
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.id IN (:id_1);
 
--- stores/documents/books.py DocumentBooks.quarantined_sources
+-- stores/documents/ledger.py DocumentLedger.quarantined_sources
 SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1;
 
--- stores/documents/books.py DocumentBooks.rows_of.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.work
 SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NULL OR migrator_timeout.state = :state_1) ORDER BY migrator_timeout.row_index;
 
--- stores/documents/entering.py insert_claim
+-- stores/documents/ledger.py insert_claim
 INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
 
 -- recall/documents.py DocumentRecalls._begin

@@ -10,8 +10,8 @@ import pytest
 from migrator.database.engine import open_engine
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from migrator.verify.documents import DocumentVerifications
@@ -40,7 +40,7 @@ def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictR
             raise _Died
 
         claims = DocumentClaims(
-            DocumentBooks(site.engine, site.tables),
+            DocumentLedger(site.engine, site.tables),
             store,
             ledger_id=lambda: site.ledger_id,
             fault=dies,

@@ -12,8 +12,8 @@ from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import RowState
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.documents.books import DocumentBooks
 from migrator.stores.documents.claims import DocumentClaims
+from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
 from migrator.verify.documents import DocumentVerifications
@@ -38,7 +38,7 @@ def raven(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrictR
             store_timeout(server, id_)
         site = Site(open_engine(program.url))
         store = RavenStore(RavenOptions(server=ServerSettings(url=server.url, database=DATABASE)))
-        books = DocumentBooks(site.engine, site.tables)
+        books = DocumentLedger(site.engine, site.tables)
         claims = DocumentClaims(books, store, ledger_id=lambda: site.ledger_id)
         endpoint = StoreEndpoint(name=EndpointName("Sales"), source=store.source_of("Sales"))
         lease = site.lease()

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.stores.azure.soonest``: what is listed again, and what is remembered."""
+"""Tests of ``migrator.stores.azure.listing``: what is listed again, and what is remembered."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.azure import soonest
-from migrator.stores.azure.leftovers import Leftovers
+from migrator.stores.azure import listing
+from migrator.stores.azure.listing import KEPT_FOR_S, Leftovers, SoonestEntries
 from migrator.stores.azure.partitions import parse_scope
-from migrator.stores.azure.soonest import KEPT_FOR_S, SoonestEntries
 
 SCOPE = parse_scope("yyyyMMddHH")
 START = datetime(2026, 11, 3, 8, 0, tzinfo=UTC)
@@ -50,7 +49,9 @@ class Table:
         """Store *count* timeouts, one *apart* from the other."""
         self.entities += [entity(n, start + n * apart) for n in range(count)]
 
-    def pages(self, where: str, parameters: Mapping[str, str]) -> Iterator[Sequence[Any]]:
+    def pages(
+        self, where: str, parameters: Mapping[str, str], _columns: Sequence[str] | None
+    ) -> Iterator[Sequence[Any]]:
         """Yield pages of the partitions that are meant."""
         self.listed += 1
         first, last = parameters["first"], parameters.get("last", "")
@@ -164,7 +165,7 @@ def test_nothing_is_missed_between_very_old_and_other_timeouts(table: Table) -> 
 
 def test_no_more_is_kept_than_said(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The soonest, and the latest listings."""
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 5)
+    monkeypatch.setattr(listing, "KEPT_ENTRIES", 5)
     table.fill(12, apart=timedelta(minutes=1))
     table.ask(2, BEFORE)
     kept = [n for n in range(12) if table.soonest.entity("Sales", TimeoutId(ids(n)[0]))]

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.stores.azure.transport``."""
+"""Tests of ``migrator.stores.azure.account``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from migrator.stores.azure.transport import MOST_S, Pace, seconds_of
+from migrator.stores.azure.account import MOST_S, Pace, seconds_of
 
 
 class Time:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.stores.ravendb.answers import DEEPEST, Inexact, parsed, why_not_kept
+from migrator.stores.ravendb.families import DEEPEST, Inexact, parsed, why_not_kept
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.ravendb import soonest
-from migrator.stores.ravendb.soonest import Entry, ListedPage, SoonestEntries
+from migrator.stores.ravendb import listing as module
+from migrator.stores.ravendb.listing import Entry, ListedPage, SoonestEntries
 
 NOW = datetime(2026, 11, 3, tzinfo=UTC)
 NEVER = NOW + timedelta(days=10_000)
@@ -64,8 +64,8 @@ def test_the_soonest_are_those_of_a_sorted_list(
 ) -> None:
     """However little is kept, whoever asked before: the first of the range, in order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soonest, "SMALL_COLLECTION", 0)
-        patch.setattr(soonest, "KEPT_ENTRIES", kept)
+        patch.setattr(module, "SMALL_COLLECTION", 0)
+        patch.setattr(module, "KEPT_ENTRIES", kept)
         listing = Listing(due)
         for asked in ("a", endpoint):
             behind = None if after is None else at(after)
@@ -80,8 +80,8 @@ def test_the_soonest_are_those_of_a_sorted_list(
 
 def test_what_comes_after_a_cut_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A late entry that is listed after soon ones were cut is not taken for the next one."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 0)
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 6)
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(module, "KEPT_ENTRIES", 6)
     listing = Listing({"b": [1], "a": [*range(12), 90]}, is_ascending=True)
     listing.soonest.between("b", None, NEVER, 1)
     assert [due for due, _ in listing.soonest.between("a", None, NEVER, 4)] == [*map(at, range(4))]
@@ -90,8 +90,8 @@ def test_what_comes_after_a_cut_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -
 
 def test_memory_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all endpoints together no more is kept than that, and something of each."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 0)
-    monkeypatch.setattr(soonest, "KEPT_ENTRIES", 40)
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(module, "KEPT_ENTRIES", 40)
     listing = Listing({"a": [*range(100)], "b": [*range(3)], "c": [*range(100)]})
     listing.soonest.between("a", None, NEVER, 5)
     kept = {name: len(known.entries) for name, known in listing.soonest._known.items()}
@@ -102,7 +102,7 @@ def test_memory_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_remembered_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times as long as it took; listing is never most of what is done."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
     listing = Listing({"a": [*range(9)]})
     for _ in range(5):
         listing.soonest.between("a", None, NEVER, 3)
@@ -117,7 +117,7 @@ def test_what_is_remembered_is_remembered_for_a_while(monkeypatch: pytest.Monkey
 
 def test_few_timeouts_among_many_documents_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is what was listed, not what was found."""
-    monkeypatch.setattr(soonest, "SMALL_COLLECTION", 5)
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 5)
     listing = Listing({"a": [1], "b": [*range(9)]})
     listing.soonest.between("a", None, NEVER, 3)
     listing.soonest.between("a", None, NEVER, 3)

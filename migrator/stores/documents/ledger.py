@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Row,
+    Select,
     delete,
+    insert,
     select,
     true,
     update,
@@ -28,24 +31,23 @@ from migrator.database.failures import retrying, translating
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LeaseLost, LedgerError
-from migrator.ledger.claims import hold_batch, hold_lease
+from migrator.ledger.claims import hold_batch, hold_lease, open_batch
 from migrator.ledger.quarantine_filter import in_quarantine
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables
-from migrator.ledger.work import Batch, Lease
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason
-from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.documents.entering import insert_claim
-from migrator.stores.documents.kept import KeptRow, kept_row, kept_rows, slices
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId, content_hash
 from migrator.stores.documents.ports import Document
 from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.selection import is_storable
 
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""
 
 
-class DocumentBooks:
+class DocumentLedger:
     """The ledger's side of two-step claims."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
@@ -326,3 +328,119 @@ class DocumentBooks:
     def _writing(self, doing: str) -> Iterator[Connection]:
         with translating(LedgerError, doing=doing), writing(self._engine) as connection:
             yield connection
+
+
+def insert_claim(
+    connection: Connection,
+    ledger: LedgerTables,
+    request: ClaimRequest,
+    documents: Sequence[Document],
+) -> Batch:
+    """Write a batch that is ``claiming``, with its rows, in the caller's transaction."""
+    body_bytes = sum(len(document.body or b"") for document in documents)
+    batch = open_batch(
+        connection,
+        ledger,
+        run=request.run,
+        endpoint=request.endpoint,
+        lease=request.lease,
+        mode=request.mode,
+        state=BatchState.CLAIMING,
+        size=len(documents),
+        body_bytes=body_bytes,
+        first_due=min(document.due_at for document in documents),
+        last_due=max(document.due_at for document in documents),
+        claiming_at=database_now(),
+    )
+    rows = [_row(request, batch.id, index, document) for index, document in enumerate(documents)]
+    connection.execute(insert(ledger.timeout), rows)
+    return batch
+
+
+def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -> dict[str, Any]:
+    destination, headers = document.destination, document.headers_text
+    reason, detail = None, document.flaw
+    if detail is not None:
+        reason = Reason.BODY_MISSING
+    elif not is_storable(destination or "") or not is_storable(headers or ""):
+        # what a database does not take is in ``extra``, from which the document is restored
+        destination, headers = None, None
+        reason, detail = Reason.UNREADABLE_HEADERS, "a character that no database takes"
+    return {
+        "source": request.endpoint.source,
+        "endpoint": request.endpoint.name,
+        "store_id": document.id,
+        "batch_id": batch_id,
+        "row_index": index,
+        "destination": destination,
+        "saga_id": document.saga_id,
+        "due": document.due_at,
+        "body": document.body,
+        "headers": headers,
+        "content_hash": content_hash(headers, document.body),
+        "state": None if reason is None else RowState.QUARANTINED,
+        "reason": reason,
+        "reason_detail": detail,
+        "store_version": document.version,
+        "store_extra": document.extra,
+    }
+
+
+_IDS_AT_A_TIME: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRow:
+    """A row of the ledger and the document it came from."""
+
+    id: int
+    """The ledger's own."""
+    endpoint: StoreEndpoint
+    document: Document
+    ledger_id: str | None
+    """As of its batch: by which id its evidence is found."""
+
+
+def kept_rows(ledger: LedgerTables) -> Select[Any]:
+    """Return a query for every row; ``kept_row`` makes values of what it finds."""
+    row, batch = ledger.timeout.c, ledger.batch.c
+    marked_by = select(batch.ledger_id).where(batch.id == row.batch_id).scalar_subquery()
+    return select(
+        row.id,
+        row.endpoint,
+        row.source,
+        row.store_id,
+        row.destination,
+        row.saga_id,
+        row.due,
+        row.body,
+        row.headers,
+        row.store_version,
+        row.store_extra,
+        marked_by.label("ledger_id"),
+    )
+
+
+def kept_row(row: Row[Any]) -> KeptRow:
+    """Return what a row of ``kept_rows`` says."""
+    return KeptRow(
+        id=row.id,
+        endpoint=StoreEndpoint(name=EndpointName(row.endpoint), source=row.source),
+        document=Document(
+            id=TimeoutId(row.store_id),
+            destination=row.destination,
+            saga_id=row.saga_id,
+            due_at=row.due,
+            body=row.body,
+            headers_text=row.headers,
+            version=row.store_version or "",
+            extra=row.store_extra or "{}",
+        ),
+        ledger_id=row.ledger_id,
+    )
+
+
+def slices(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield *items* in parts that any database takes as parameters."""
+    for start in range(0, len(items), _IDS_AT_A_TIME):
+        yield items[start : start + _IDS_AT_A_TIME]
