@@ -49,8 +49,7 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
-from migrator.stores.sql.moving import id_text
-from migrator.stores.sql.selection import ids_for
+from migrator.stores.sql.moving import id_text, ids_for
 from migrator.stores.sql.tables import TableStore
 
 T = TypeVar("T")

@@ -25,8 +25,7 @@ from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.recall.sightings import judge, key_of, rows_of
 from migrator.stores.sql.claims import LegacyTables, SqlClaims
-from migrator.stores.sql.moving import id_text
-from migrator.stores.sql.selection import ids_for
+from migrator.stores.sql.moving import id_text, ids_for
 
 
 class SqlRecalls(LedgerForecasts):

@@ -68,7 +68,9 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
     ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
 }
-ALSO_NULL: Final = frozenset({"stores/sql/owners.py unowned_rows", "stores/sql/owners.py _walked"})
+ALSO_NULL: Final = frozenset(
+    {"stores/sql/nhibernate.py unowned_rows", "stores/sql/nhibernate.py _walked"}
+)
 """Places that ask for an empty text and for none alike, or that no empty text of Oracle reaches."""
 _PARSERS: Final = {"mssql": "tsql", "oracle": "oracle"}
 _PACKAGE: Final = Path(__file__).parents[2] / "migrator"

@@ -30,7 +30,6 @@ from migrator.recall.ports import Sighting
 from migrator.recall.rules import RecallScope
 from migrator.recall.sightings import sighted_rows
 from migrator.stores.ports import ClaimRequest, Cursor
-from migrator.stores.sql.copying import Copied, reading_content, removing
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.mssql import MssqlDialect
 from migrator.stores.sql.dialects.mysql import MysqlDialect
@@ -42,8 +41,8 @@ from migrator.stores.sql.legacy_table import (
     shared_table,
     timeouts_table,
 )
-from migrator.stores.sql.moving import id_text, in_ledger
-from migrator.stores.sql.owners import case_probe, owner_after
+from migrator.stores.sql.moving import Copied, id_text, in_ledger, reading_content, removing
+from migrator.stores.sql.nhibernate import case_probe, owner_after
 from migrator.verify.auditing import AuditQueries
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -42,7 +42,6 @@ from migrator.errors import ConfigError, SourceGone, StoreError, StoreUnavailabl
 
 T = TypeVar("T")
 R = TypeVar("R")
-
 _PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403})
 GONE: Final = 404
@@ -71,6 +70,26 @@ _RETRIES: Final = 2
 _RETRIES_WHEN_BUSY: Final = 4
 """Of one request that is refused for now: a busy account refuses some of many, and it waits as
 long as it is told to before each; see ``transport``."""
+_PATIENCE: Final[dict[str, Any]] = {
+    "connection_timeout": _CONNECT_S,
+    "read_timeout": _READ_S,
+    "logging_enable": False,
+}
+_RETRIED: Final[dict[str, Any]] = {
+    "retry_total": _RETRIES_WHEN_BUSY,
+    "retry_connect": _RETRIES,
+    "retry_read": _RETRIES,
+    "retry_status": _RETRIES_WHEN_BUSY,
+}
+_log = logging.getLogger(__name__)
+MOST_S: Final = 15.0
+"""The longest wait between two requests, whatever is asked for."""
+_BUSY: Final = frozenset({429, 503})
+_TOLD_EVERY_S: Final = 60.0
+_SPREAD: Final = 0.2
+"""Part of a wait that is added by chance, so that not all come back at the same moment."""
+Seen = Callable[[str, str], None]
+"""Told of each request: its method and its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,19 +210,6 @@ class Account:
         return closable
 
 
-_PATIENCE: Final[dict[str, Any]] = {
-    "connection_timeout": _CONNECT_S,
-    "read_timeout": _READ_S,
-    "logging_enable": False,
-}
-_RETRIED: Final[dict[str, Any]] = {
-    "retry_total": _RETRIES_WHEN_BUSY,
-    "retry_connect": _RETRIES,
-    "retry_read": _RETRIES,
-    "retry_status": _RETRIES_WHEN_BUSY,
-}
-
-
 @contextmanager
 def asking(doing: str, *, place: str) -> Iterator[None]:
     """Turn errors of Azure's clients into ours; those of a missing entity or blob pass.
@@ -273,19 +279,6 @@ def paged(pages: Iterator[Any], *, doing: str, place: str) -> Iterator[Sequence[
 
     while (found := retrying(work)) is not None:
         yield found
-
-
-_log = logging.getLogger(__name__)
-
-MOST_S: Final = 15.0
-"""The longest wait between two requests, whatever is asked for."""
-_BUSY: Final = frozenset({429, 503})
-_TOLD_EVERY_S: Final = 60.0
-_SPREAD: Final = 0.2
-"""Part of a wait that is added by chance, so that not all come back at the same moment."""
-
-Seen = Callable[[str, str], None]
-"""Told of each request: its method and its address."""
 
 
 class Pace:

@@ -33,6 +33,15 @@ from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import Document, IsMeant, Mark
 
 _PROBE: Final = "migrator-probe"
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+ENTITIES: Final = 100
+"""Entities of one partition that a transaction takes; the service takes no more."""
+BLOBS: Final = 256
+"""Blobs that a batch takes; the service takes no more."""
+Blob = dict[str, Any]
+"""As ``reading`` keeps it: its name and its version, at least."""
+_EACH_ANSWERS: Final[dict[str, Any]] = {"raise_on_any_failure": False}
 
 
 class Changes:
@@ -218,19 +227,6 @@ def _evidence(partition: str, row: str, step: str) -> dict[str, Any]:
     return {"PartitionKey": partition, "RowKey": row, "Step": step, "At": datetime.now(UTC)}
 
 
-_log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-ENTITIES: Final = 100
-"""Entities of one partition that a transaction takes; the service takes no more."""
-BLOBS: Final = 256
-"""Blobs that a batch takes; the service takes no more."""
-
-Blob = dict[str, Any]
-"""As ``reading`` keeps it: its name and its version, at least."""
-
-
 class Clearing:
     """Removes the rest of timeouts whose main entries are gone; several requests at a time."""
 
@@ -328,9 +324,6 @@ class Clearing:
     def _asking_container(self) -> AbstractContextManager[None]:
         place = f"container {self._account.container.container_name}"
         return asking("removing a body", place=place)
-
-
-_EACH_ANSWERS: Final[dict[str, Any]] = {"raise_on_any_failure": False}
 
 
 def tolerantly(work: Callable[[], object]) -> None:

@@ -28,16 +28,26 @@ from migrator.stores.azure.reading import TimeoutReader
 from migrator.stores.documents.ports import Candidate, Unclaimable
 
 _log = logging.getLogger(__name__)
-
 _MAIN: Final = ["PartitionKey", "Time", "StateAddress"]
 _COLUMNS: Final = ["PartitionKey", "RowKey", "Time", OWNER, "Destination", "Headers"]
 NO_TIME: Final = "its due time cannot be read"
-
 Pages = Callable[[str, Mapping[str, str], Sequence[str] | None], Iterator[Sequence[Any]]]
 """Lists entities in the order of their keys: by a condition, its parameters, and the columns that
 are wanted; None: all.
 """
 Listed = Candidate | Unclaimable
+KEPT_ENTRIES: Final = 8_000
+"""Time entries of all endpoints together; about 3 KB each, and their headers."""
+_KEPT_TEXT: Final = 16 * 2**20
+"""Characters of their headers, together."""
+KEPT_FOR_S: Final = 30.0
+"""What is stored meanwhile, and due sooner, is claimed so much later at the most."""
+_OLDEST_PARTITION: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""Partitions before it are looked at now and then only: they sort among those of GUIDs."""
+_OLDER_EVERY_S: Final = 300.0
+_KEPT_FOR_S: Final = 60.0
+"""A timeout manager writes the main entry last, so what looks like a leftover may become whole."""
+_MOST: Final = 200_000
 
 
 class LiveTimeouts:
@@ -130,17 +140,6 @@ def candidate(entry: Entry, size: int | None = None) -> Candidate:
         headers_text=text_of(entry.entity, "Headers"),
         body_bytes=size,
     )
-
-
-KEPT_ENTRIES: Final = 8_000
-"""Time entries of all endpoints together; about 3 KB each, and their headers."""
-_KEPT_TEXT: Final = 16 * 2**20
-"""Characters of their headers, together."""
-KEPT_FOR_S: Final = 30.0
-"""What is stored meanwhile, and due sooner, is claimed so much later at the most."""
-_OLDEST_PARTITION: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""Partitions before it are looked at now and then only: they sort among those of GUIDs."""
-_OLDER_EVERY_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,11 +386,6 @@ class Strays:
         if not isinstance(moment, datetime) or entity["PartitionKey"] == self._scope.key_of(moment):
             return False
         return GUID.fullmatch(entity["PartitionKey"]) is None  # else it is a saga entry
-
-
-_KEPT_FOR_S: Final = 60.0
-"""A timeout manager writes the main entry last, so what looks like a leftover may become whole."""
-_MOST: Final = 200_000
 
 
 class Leftovers:

@@ -41,6 +41,11 @@ from migrator.stores.sql.seeding import SeedRow
 PAGE: Final = 1000
 """Entities in a page; the service gives no more."""
 _PLACE: Final = ["PartitionKey", "RowKey", "Time", OWNER]
+_AT_A_TIME: Final = 1000
+_STATE_TABLE: Final = "timeoutsmigrationtoolstate"
+_OPEN: Final = frozenset({0, 1})
+_COMPLETED: Final = 2
+_PAST_HIDDEN: Final = HIDDEN[:-1] + chr(ord(HIDDEN[-1]) + 1)
 
 
 class AzureStore:
@@ -224,9 +229,6 @@ class AzureStore:
         yield from paged(pages, doing="listing timeouts", place=place)
 
 
-_AT_A_TIME: Final = 1000
-
-
 def write_rows(account: Account, scope: PartitionScope, owner: str, rows: Iterable[SeedRow]) -> int:
     """Write *rows* as timeouts of *owner*, making table and container first; return how many.
 
@@ -265,12 +267,6 @@ def _write(account: Account, scope: PartitionScope, owner: str, row: SeedRow) ->
         for partition, name in keys:
             account.table.upsert_entity({"PartitionKey": partition, "RowKey": name, **present})
     return 1
-
-
-_STATE_TABLE: Final = "timeoutsmigrationtoolstate"
-_OPEN: Final = frozenset({0, 1})
-_COMPLETED: Final = 2
-_PAST_HIDDEN: Final = HIDDEN[:-1] + chr(ord(HIDDEN[-1]) + 1)
 
 
 def unfinished_vendor_runs(account: Account) -> Sequence[str]:

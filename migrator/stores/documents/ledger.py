@@ -41,10 +41,11 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId, content_hash
 from migrator.stores.documents.ports import Document
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.selection import is_storable
+from migrator.stores.sql.moving import is_storable
 
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""
+_IDS_AT_A_TIME: Final = 500
 
 
 class DocumentLedger:
@@ -384,9 +385,6 @@ def _row(request: ClaimRequest, batch_id: int, index: int, document: Document) -
         "store_version": document.version,
         "store_extra": document.extra,
     }
-
-
-_IDS_AT_A_TIME: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

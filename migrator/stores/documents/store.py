@@ -28,6 +28,10 @@ from migrator.stores.sql.counting import span_names, span_of
 from migrator.stores.sql.legacy_table import LATEST
 from migrator.stores.sql.trial import insert_run
 
+_MOST: Final = 20_000
+_KEPT_FOR_S: Final = 60.0
+"""A document store is not listed more often than that for a page."""
+
 
 class DocumentStoreView:
     """Implements ``ports.Store`` over a document store and the ledger beside it."""
@@ -169,11 +173,6 @@ def _surveyed(listed: Candidate | Unclaimable, *, is_in_ledger: bool) -> Surveye
         body_bytes=listed.body_bytes,
         is_in_ledger=is_in_ledger,
     )
-
-
-_MOST: Final = 20_000
-_KEPT_FOR_S: Final = 60.0
-"""A document store is not listed more often than that for a page."""
 
 
 def endpoint_at(documents: DocumentStore, source: str) -> StoreEndpoint:

@@ -19,7 +19,7 @@ from migrator.nservicebus import headers as h
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.documents.ports import Candidate, Document, Unclaimable
 from migrator.stores.ravendb.families import Family, RawDocument, why_not_kept
-from migrator.stores.sql.selection import is_storable
+from migrator.stores.sql.moving import is_storable
 
 VENDOR_MARKS: Final = ("__hidden__", "__migrated__")
 """What the vendor's tool writes before an owner's name: it holds the timeout, or has moved it."""

@@ -20,6 +20,14 @@ _FILLER_ID: Final = "migrator/-"
 """Asked for beside a single id, so that its absence is told as null and never as a 404."""
 _IDS_PER_POST: Final = 128
 _EMPTY_ETAG: Final = "00000000-0000-0000-0000-000000000000"
+DEEPEST: Final = 100
+"""How deep what is in a document may be nested: headers are two deep, and whatever is put into
+the ledger has to be written and read again on any stack."""
+_KEPT_DEPTH: Final = 3 * DEEPEST
+"""Levels of an answer that are kept where it is nested deeper than the parser goes."""
+_LONGEST_NUMBER: Final = 400
+"""Characters; Python takes no whole number of some thousand digits."""
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,16 +352,6 @@ def family_of(build: Any) -> Family:
     if int(digits) < 3:
         raise BadAnswer(f"version {str(version)[:20]!a}, older than 3")
     return Modern() if int(digits) > 3 else Classic()
-
-
-DEEPEST: Final = 100
-"""How deep what is in a document may be nested: headers are two deep, and whatever is put into
-the ledger has to be written and read again on any stack."""
-_KEPT_DEPTH: Final = 3 * DEEPEST
-"""Levels of an answer that are kept where it is nested deeper than the parser goes."""
-_LONGEST_NUMBER: Final = 400
-"""Characters; Python takes no whole number of some thousand digits."""
-_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,17 @@ SMALLEST_PAGE: Final = 2
 """A page repeats a document of the one before."""
 _FURTHER_BACK: Final = 8
 """How many times further back the next anchor is, where one was removed."""
+PAGE_DOCUMENTS: Final = 1024
+"""A 3.5 server gives no more, whatever is asked for."""
+KEPT_ENTRIES: Final = 200_000
+"""Of all endpoints together; about 40 MB, and twice that while listing."""
+SMALL_COLLECTION: Final = 2_000
+"""So many documents are listed again each time; what is larger is remembered."""
+_AGE_FACTOR: Final = 10
+"""What took a second to list is remembered for ten: listing takes a tenth of the time at most."""
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+Entry = tuple[datetime, TimeoutId]
+"""Due time and id; they sort as they shall be claimed."""
 
 
 class DoesNotPageError(ValueError):
@@ -102,10 +113,6 @@ class Listing:
             self._is_behind = False
             self._told = found[-1].id.lower()
         return found
-
-
-PAGE_DOCUMENTS: Final = 1024
-"""A 3.5 server gives no more, whatever is asked for."""
 
 
 class RavenReader:
@@ -190,18 +197,6 @@ def _ids_of(request: Request) -> list[str]:
     if body is None:
         return [value for _, value in request.query]
     return list(body["Ids"] if isinstance(body, dict) else body)
-
-
-KEPT_ENTRIES: Final = 200_000
-"""Of all endpoints together; about 40 MB, and twice that while listing."""
-SMALL_COLLECTION: Final = 2_000
-"""So many documents are listed again each time; what is larger is remembered."""
-_AGE_FACTOR: Final = 10
-"""What took a second to list is remembered for ten: listing takes a tenth of the time at most."""
-_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
-
-Entry = tuple[datetime, TimeoutId]
-"""Due time and id; they sort as they shall be claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

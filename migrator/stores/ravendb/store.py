@@ -53,6 +53,10 @@ _LOOKS: Final = 3
 _VENDOR_STATE: Final = "TimeoutMigrationTool/State"
 _VENDOR_BATCHES: Final = "batch/"
 _FAMILIES: Final[dict[str, Callable[[], Family]]] = {"3.5": Classic, "4": Modern}
+_LOOKED_AT: Final = 32
+"""Documents at each end."""
+_SHARD: Final = "$"
+"""Between the name of a database and the number of a shard; no name of a database may have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,10 +343,6 @@ def _disjoint(prefixes: Sequence[str]) -> Sequence[str]:
     return kept
 
 
-_LOOKED_AT: Final = 32
-"""Documents at each end."""
-
-
 def refuse_strays(
     http: RavenHttp, family: Family, collections: Sequence[str], prefixes: Sequence[str]
 ) -> None:
@@ -391,10 +391,6 @@ def _part_of(
         ) from exc
     total = answer.get("TotalResults")
     return found, total if isinstance(total, int) else len(found)
-
-
-_SHARD: Final = "$"
-"""Between the name of a database and the number of a shard; no name of a database may have it."""
 
 
 def refuse_shards(http: RavenHttp, family: Family) -> None:

@@ -42,8 +42,7 @@ from migrator.stores.going_back import returned
 from migrator.stores.ports import Claim, ClaimRequest, Cursor
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved
-from migrator.stores.sql.selection import ids_for, wanted
+from migrator.stores.sql.moving import Moved, ids_for, wanted
 
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""

@@ -26,8 +26,7 @@ from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import in_ledger
-from migrator.stores.sql.selection import guid_text, is_storable
+from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
 
 PERSISTENCE_VERSION: Final = "6.6.5.0"
 """What the last persistence with a timeout table writes; informational (reference 1.3)."""

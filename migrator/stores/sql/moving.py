@@ -1,4 +1,4 @@
-"""Moving rows from a legacy table into the ledger: the parts that are the same SQL everywhere.
+"""Moving rows from a legacy table into the ledger: which rows are meant, and how they get there.
 
 Rules of this file: every statement runs inside the claim's one transaction; a row is taken only
 while nobody else holds it; what is removed here and what is written there is the same row.
@@ -6,35 +6,59 @@ while nobody else holds it; what is removed here and what is written there is th
 Rows are picked by ``Time`` alone: the vendor's only useful index is on that single column, so
 this order costs no sort however many rows are due at the same moment. The cursor is inclusive
 for the same reason; rows it already took are gone, so claims still come forward.
+
+PostgreSQL and SQLite hash rows as they move (``sized``, ``sums``). SQL Server, whose text is
+UTF-16, and Oracle, whose STANDARD_HASH takes no LOB and whose DBMS_CRYPTO wants a grant, cannot:
+there rows are picked and locked, read and hashed here, copied and removed (``move_rows``); what was
+picked, read, copied and removed must be the same rows, and what is read at a time is bounded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    Connection,
+    Delete,
     FromClause,
     Row,
     Select,
     String,
+    delete,
     func,
     literal,
     literal_column,
     null,
+    or_,
     select,
 )
+from sqlalchemy.types import Uuid
 
 from migrator.database.guids import GuidBytes, guid_as_text
-from migrator.database.types import byte_length, uuid_as_text
+from migrator.database.portable import not_among
+from migrator.database.types import byte_length, exactly, uuid_as_text
+from migrator.errors import StoreError
 from migrator.ledger.tables import LedgerTables
+from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.selection import wanted
+from migrator.stores.sql.legacy_table import EARLIEST, LegacyTable
+from migrator.stores.sql.local_time import due_after, due_from, due_until
+
+_NUL: Final = "\0"
+MOST_ROWS: Final = 1000
+"""Rows of one claim: SQL Server locks a whole table instead of 5000 rows."""
+_CHUNK_ROWS: Final = 500
+"""Rows copied by one statement: SQL Server takes 2100 parameters, Oracle 1000 in a list."""
+_CHUNK_BYTES: Final = 16 * 1024 * 1024
+"""Bodies and headers read at a time; a larger row is read alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +70,19 @@ class Moved:
     first_due: datetime
     last_due: datetime
     last_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """One row's place in its batch, and the hash of its content."""
+
+    id: str
+    row_index: int
+    content_hash: str
+
+
+Copier = Callable[[Sequence[Copied]], int]
+"""Copies rows of the legacy table into the ledger; returns how many there were."""
 
 
 def in_ledger(legacy: LegacyTable, ledger: LedgerTables) -> ColumnElement[int | None]:
@@ -163,3 +200,174 @@ def moved(row: Row[Any]) -> Moved | None:
         last_due=row.last_due,
         last_id=row.last_id,
     )
+
+
+def wanted(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+    """Return the conditions a row must meet; a lock and the ledger may still stand against it."""
+    found = [*legacy.is_owned, *_in_range(legacy, request)]
+    if request.only is not None:
+        found += _called(legacy, request.only)
+    not_for = sorted(filter(is_storable, request.not_for))
+    if not_for:
+        destination = legacy.table.c.Destination
+        found.append(destination.is_(None) | not_among(exactly(destination), not_for))
+    return found
+
+
+def ids_for(legacy: LegacyTable, ids: Iterable[str]) -> Collection[str]:
+    """Return how rows called *ids* would be found by the table's key; without those it cannot have.
+
+    A GUID may be written in any letter case. Where the key is text, the text itself counts, too.
+    """
+    is_guid = isinstance(legacy.table.c.Id.type, Uuid | GuidBytes)
+    found: set[str] = set()
+    for each in ids:
+        guid = guid_text(each)
+        if guid is not None:
+            found.add(guid)
+        if not is_guid and is_storable(each):
+            found.add(each)
+    return sorted(found)
+
+
+def _called(legacy: LegacyTable, ids: Collection[str]) -> list[ColumnElement[bool]]:
+    """Return the conditions on rows that are called one of *ids*.
+
+    The key is searched by its own collation; text that is no GUID is then compared letter by
+    letter, so that a row is not taken for another one of almost that name.
+    """
+    key, wanted_ids = legacy.table.c.Id, ids_for(legacy, ids)
+    texts = [each for each in wanted_ids if guid_text(each) is None]
+    if not texts:
+        return [key.in_(wanted_ids)]
+    guids = [each for each in wanted_ids if guid_text(each) is not None]
+    return [key.in_(wanted_ids), or_(key.in_(guids), exactly(key).in_(texts))]
+
+
+def guid_text(text: str) -> str | None:
+    """Return a GUID as databases write it (lower case, hyphens), or None when *text* is none."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a database's text may be *text*: no NUL, and nothing that is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return _NUL not in text
+
+
+def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[bool]]:
+    """Return the conditions on ``Time``; they also leave out NULL and both infinities."""
+    row, after = legacy.table.c, request.due_after
+    found = [
+        due_until(row, request.due_until),
+        due_from(row, EARLIEST) if after is None else due_after(row, after),
+    ]
+    if request.cursor is not None:
+        found.append(due_from(row, request.cursor.due_at))
+    return found
+
+
+def picking(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> Select[Any]:
+    """Return what finds the rows that are wanted, soonest first, with their sizes.
+
+    Neither limit nor lock: how they are asked for is the dialect's.
+    """
+    row = legacy.table.c
+    return (
+        select(
+            id_text(legacy).label("id"),
+            row.Time.label("due"),
+            byte_length(row.State).label("body_bytes"),
+            byte_length(row.Headers).label("headers_bytes"),
+        )
+        .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+        .order_by(row.Time)
+    )
+
+
+def reading_content(legacy: LegacyTable, ids: Sequence[str]) -> Select[Any]:
+    """Return what reads what a hash is made of."""
+    row = legacy.table.c
+    return select(
+        id_text(legacy).label("id"), row.Headers.label("headers"), row.State.label("body")
+    ).where(row.Id.in_(ids))
+
+
+def removing(legacy: LegacyTable, ids: Sequence[str]) -> Delete:
+    """Return what removes rows."""
+    return delete(legacy.table).where(legacy.table.c.Id.in_(ids))
+
+
+def move_rows(
+    connection: Connection,
+    legacy: LegacyTable,
+    picked: Sequence[Row[Any]],
+    max_bytes: int,
+    copy: Copier,
+) -> Moved | None:
+    """Move the first rows of *picked* that have no more than *max_bytes* together; one at least.
+
+    Raises:
+        StoreError: A row was not where it was a moment ago; the caller rolls back.
+    """
+    rows = fitting(picked, max_bytes)
+    if not rows:
+        return None
+    position = 0
+    for chunk in _chunks(rows):
+        ids = [row.id for row in chunk]
+        hashes = {
+            found.id: content_hash(found.headers, found.body)
+            for found in connection.execute(reading_content(legacy, ids))
+        }
+        _demand(legacy, "read", len(hashes), of=len(chunk))
+        copied = copy(
+            [
+                Copied(id=row.id, row_index=position + place, content_hash=hashes[row.id])
+                for place, row in enumerate(chunk)
+            ]
+        )
+        _demand(legacy, "copied", copied, of=len(chunk))
+        removed = connection.execute(removing(legacy, ids)).rowcount
+        _demand(legacy, "removed", removed, of=len(chunk))
+        position += len(chunk)
+    return Moved(
+        size=len(rows),
+        body_bytes=sum(row.body_bytes for row in rows),
+        first_due=rows[0].due,
+        last_due=rows[-1].due,
+        last_id=rows[-1].id,
+    )
+
+
+def place_of(name: str) -> Any:
+    """Return a column of what the copying statement calls ``picked``."""
+    return literal_column(f"picked.{name}")
+
+
+def _demand(legacy: LegacyTable, done: str, count: int, *, of: int) -> None:
+    if count != of:
+        raise StoreError(f"{legacy.source}: of {of} rows, {count} were {done}; rolled back")
+
+
+def fitting(picked: Sequence[Row[Any]], max_bytes: int) -> Sequence[Row[Any]]:
+    """Return the first rows, as many as have no more bytes together; one at least."""
+    totals = accumulate(row.body_bytes + row.headers_bytes for row in picked)
+    return picked[: max(sum(total <= max_bytes for total in totals), 1)]
+
+
+def _chunks(rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
+    begin, size = 0, 0
+    for end, row in enumerate(rows):
+        own = row.body_bytes + row.headers_bytes
+        if end > begin and (end - begin == _CHUNK_ROWS or size + own > _CHUNK_BYTES):
+            yield rows[begin:end]
+            begin, size = end, 0
+        size += own
+    yield rows[begin:]

@@ -984,44 +984,44 @@ FROM migrator.batch GROUP BY migrator.batch.source;
 -- ledger/claims.py open_batch
 INSERT INTO migrator.batch (run_id, endpoint, source, lane, mode, state, attempt, size, body_bytes, owner, lease_token, claimed_at) OUTPUT inserted.id VALUES (:run_id, :endpoint, :source, :lane, :mode, :state, :attempt, :size, :body_bytes, :owner, :lease_token, SYSUTCDATETIME());
 
--- stores/sql/owners.py _scanned
+-- stores/sql/nhibernate.py _scanned
 SELECT DISTINCT [public].timeoutentity.endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NOT NULL;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min([public].nsb_timeouts.owner) AS min_1
 FROM [public].nsb_timeouts;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min([public].nsb_timeouts.owner) AS min_1
 FROM [public].nsb_timeouts
 WHERE [public].nsb_timeouts.owner > :Endpoint_1;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min([public].timeoutentity.endpoint) AS min_1
 FROM [public].timeoutentity;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min([public].timeoutentity.endpoint) AS min_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint > :Endpoint_1;
 
--- stores/sql/owners.py ignores_case
+-- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT [public].nsb_timeouts.owner AS owner
 FROM [public].nsb_timeouts
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1) AS probe
 WHERE probe.owner = :owner_1;
 
--- stores/sql/owners.py ignores_case
+-- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT [public].timeoutentity.endpoint AS owner
 FROM [public].timeoutentity
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1) AS probe
 WHERE probe.owner = :owner_1;
 
--- stores/sql/owners.py unowned_rows
+-- stores/sql/nhibernate.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity

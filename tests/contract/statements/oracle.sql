@@ -942,44 +942,44 @@ INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attem
 -- ledger/claims.py open_batch
 INSERT INTO migrator_batch (run_id, endpoint, source, lane, "mode", state, attempt, "size", body_bytes, owner, lease_token, claimed_at) VALUES (:run_id, :endpoint, :source, :lane, :"mode", :state, :attempt, :"size", :body_bytes, :owner, :lease_token, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_batch.id INTO :ret_0;
 
--- stores/sql/owners.py _scanned
+-- stores/sql/nhibernate.py _scanned
 SELECT DISTINCT "TimeoutEntity"."Endpoint"
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" IS NOT NULL;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min("NSB_Timeouts"."Owner") AS min_1
 FROM "NSB_Timeouts";
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min("NSB_Timeouts"."Owner") AS min_1
 FROM "NSB_Timeouts"
 WHERE "NSB_Timeouts"."Owner" > :Endpoint_1;
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min("TimeoutEntity"."Endpoint") AS min_1
 FROM "TimeoutEntity";
 
--- stores/sql/owners.py _walked
+-- stores/sql/nhibernate.py _walked
 SELECT min("TimeoutEntity"."Endpoint") AS min_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" > :Endpoint_1;
 
--- stores/sql/owners.py ignores_case
+-- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT "NSB_Timeouts"."Owner" AS owner
 FROM "NSB_Timeouts"
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe
 WHERE probe.owner = :owner_1;
 
--- stores/sql/owners.py ignores_case
+-- stores/sql/nhibernate.py ignores_case
 SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS owner
 FROM "TimeoutEntity"
 WHERE 1 = 0 UNION ALL SELECT :param_1 AS anon_1 FROM DUAL) probe
 WHERE probe.owner = :owner_1;
 
--- stores/sql/owners.py unowned_rows
+-- stores/sql/nhibernate.py unowned_rows
 SELECT count(*) AS count_1
 FROM (SELECT "TimeoutEntity"."Endpoint" AS "Endpoint"
 FROM "TimeoutEntity"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from migrator.stores.sql.dialects.base import beginning_with
 from migrator.stores.sql.dialects.mssql import without_snapshots
-from migrator.stores.sql.dialects.walked import beginning_with
 
 INDEXES = [("PK", "Id"), ("ByBoth", "Endpoint"), ("ByBoth", "TIME"), ("ByTime", "Time")]
 

@@ -7,19 +7,23 @@ SQL for a caller's transaction, and none of it begins or ends one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, String, Table, type_coerce
+from sqlalchemy import ColumnElement, Connection, Engine, Select, String, Table, insert, type_coerce
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes, guid_as_bytes
-from migrator.database.types import HashedBody
+from migrator.database.portable import MOST_IN_LIST
+from migrator.database.types import HashedBody, rounded_up
 from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest, StoreRemark
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved
+
+Looking = Callable[[Table, Sequence[str]], Select[Any]]
+"""Returns what finds and locks those rows of a table that are there, by their ids."""
 
 
 class Dialect(ABC):
@@ -172,3 +176,45 @@ class Dialect(ABC):
         """Write many rows the fastest way there is; False: nothing was done, there is none."""
         del connection, table, rows
         return False
+
+
+def due_order(legacy: LegacyTable) -> Sequence[str]:
+    """Return the columns in whose order an endpoint's rows are due."""
+    return ["Time"] if legacy.owner is None else ["Endpoint", "Time"]
+
+
+def beginning_with(columns: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
+    """Return the first index that begins with the columns *names*; None: there is none.
+
+    *columns* are pairs of an index and one of its columns, in the order in which it has them.
+    """
+    wanted = [name.casefold() for name in names]
+    found = dict[str, list[str]]()
+    for index, name in columns:
+        found.setdefault(index, []).append(name.casefold())
+    fitting = (index for index, its in found.items() if its[: len(wanted)] == wanted)
+    return next(fitting, None)
+
+
+def insert_absent(
+    connection: Connection,
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    looking: Looking,
+    step: timedelta,
+) -> Sequence[str]:
+    """Look, waiting for whoever is just removing one of them, and insert the others.
+
+    Due times are rounded up to a whole number of *step* within their second, so that the column
+    keeps them and none is too early. Returns the ids that were inserted.
+    """
+    absent = {row["Id"]: {**row, "Time": rounded_up(row["Time"], step)} for row in rows}
+    ids = list(absent)
+    for start in range(0, len(ids), MOST_IN_LIST):
+        there = connection.scalars(looking(table, ids[start : start + MOST_IN_LIST])).all()
+        for each in there:
+            absent.pop(each, None)
+    if absent:
+        connection.execute(insert(table), list(absent.values()))
+    return list(absent)

@@ -39,12 +39,17 @@ from migrator.database.engine import LOCK_TIMEOUT
 from migrator.database.types import BYTES, uuid_as_text
 from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest, StoreRemark
-from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking, place_of
-from migrator.stores.sql.dialects.absent import insert_absent
-from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.dialects.walked import beginning_with, due_order
+from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order, insert_absent
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, ledger_values
+from migrator.stores.sql.moving import (
+    MOST_ROWS,
+    Copied,
+    Moved,
+    ledger_values,
+    move_rows,
+    picking,
+    place_of,
+)
 
 _NAME: Final = "mssql"
 _PICK: Final = "UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK"

@@ -2,26 +2,35 @@
 
 Rules of this file: only SQL that MariaDB 10.6 and MySQL 8.0 both know, so nothing is ever
 returned by what changes rows. An index is named where the planner must not have a choice: whoever
-walks another one locks rows that are not wanted, and claims beside it would find none.
+walks another one locks rows that are not wanted, and claims beside it would find none. Rows that
+were picked are named by their keys, as a list in JSON, and no column is converted. What has more
+bytes than ``max_allowed_packet`` the server cannot hash: it is read here, one part after the other.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Engine,
     LargeBinary,
+    Row,
     Select,
     Table,
+    TableValuedAlias,
     Text,
     TextClause,
+    bindparam,
     case,
     cast,
+    column,
     func,
     insert,
     literal_column,
@@ -34,20 +43,15 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database import mysql
 from migrator.database.engine import PATIENCE
-from migrator.database.guids import GuidBytes
+from migrator.database.guids import GuidBytes, guid_bytes
 from migrator.database.types import UtcDateTime, byte_length, rounded_up
 from migrator.errors import RowRefused, StoreError, StoreUnavailable
 from migrator.ledger.tables import LedgerTables
+from migrator.nservicebus.timeouts import content_hash
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.copying import fitting
-from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.dialects.mysql_indexes import index_on, names_index, walking
-from migrator.stores.sql.dialects.mysql_large import FITS_ANYWHERE_BYTES, hashed_here, room_of
-from migrator.stores.sql.dialects.mysql_naming import GUIDS, Naming, naming
-from migrator.stores.sql.dialects.walked import due_order
+from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, in_ledger, ledger_values
-from migrator.stores.sql.selection import wanted
+from migrator.stores.sql.moving import Moved, fitting, in_ledger, ledger_values, wanted
 
 _NAME: Final = "mysql"
 _LONG: Final = timedelta(minutes=10)
@@ -61,6 +65,48 @@ _ENGINE: Final = text(
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = database() AND table_name = :name"
 )
+_DUPLICATE: Final = re.compile(r"1062.* for key '(.*)'")
+_INDEXES: Final = text(
+    "SELECT index_name, column_name FROM information_schema.statistics "
+    "WHERE table_schema = database() AND table_name = :name ORDER BY index_name, seq_in_index"
+)
+FITS_ANYWHERE_BYTES: Final = 512 * 1024
+"""So little is not asked about: servers come with 1 MiB or more."""
+_AS_UTF8: Final = 3
+"""A byte of text in another character set is at most so many in UTF-8."""
+_KEY_CHARACTERS: Final = text(
+    "SELECT character_set_name AS characters, collation_name AS collation "
+    "FROM information_schema.columns "
+    "WHERE table_schema = database() AND table_name = :table AND column_name = :column"
+)
+
+
+class Naming:
+    """``:ids`` as a table ``picked``: ``row_index``, which counts from 1, and ``id``."""
+
+    def __init__(self, characters: str = "ascii", collation: str = "") -> None:
+        """Read ids as text of these *characters*, and compare them by *collation*.
+
+        A key's own characters are at least ASCII, so it is not converted to be compared with it.
+        Without *collation* the key's own counts: it gives way to none but another one of the same
+        character set, and then the two do not mix.
+        """
+        kind = f"VARCHAR(500) CHARACTER SET {characters}"
+        self.rows: Final = f"'$[*]' COLUMNS (row_index FOR ORDINALITY, id {kind} PATH '$')"
+        """What ``json_table`` makes of ``:ids``."""
+        self.picked: Final[TableValuedAlias] = func.json_table(
+            bindparam("ids", type_=Text()), literal_column(self.rows)
+        ).table_valued(column("row_index", BigInteger), column("id", Text), name="picked")
+        self._collation = f" COLLATE {collation}" if collation else ""
+
+    def key(self, legacy: LegacyTable) -> str:
+        """Return an id of the list as the table's key has it."""
+        is_bytes = isinstance(legacy.table.c.Id.type, GuidBytes)
+        return "unhex(picked.id)" if is_bytes else f"picked.id{self._collation}"
+
+
+GUIDS: Final = Naming()
+"""For GUIDs, and for all other ids of ASCII letters."""
 
 
 class MysqlDialect(Dialect):
@@ -312,3 +358,72 @@ def _written_bytes(row: Mapping[str, Any]) -> int:
     """Return the most that a statement takes which inserts *row*: bytes are written as hex."""
     headers = row["Headers"]
     return 2 * len(row["State"] or b"") + 2 * len(headers.encode()) + _REST_OF_ROW_BYTES
+
+
+def index_on(connection: Connection, table: Table, keys: Sequence[str]) -> str | None:
+    """Return an index that begins with the columns *keys*; None: the table has none (any more)."""
+    names = [table.c[key].name for key in keys]
+    found = connection.execute(_INDEXES, {"name": table.name})
+    return beginning_with([(index, column) for index, column in found], names)
+
+
+def walking(index: str | None, query: Select[Any], table: Table) -> Select[Any]:
+    """Return *query* with no choice but to look rows up by *index*; None: as the planner likes."""
+    if index is None:
+        return query
+    quoted = "`" + index.replace("`", "``").replace("%", "%%%%") + "`"
+    return query.with_hint(table, f"FORCE INDEX ({quoted})", "mysql")
+
+
+def names_index(exc: IntegrityError, index: str | None) -> bool:
+    """Return whether a row was there already, by *index*; MySQL puts the table before its name."""
+    found = _DUPLICATE.search(str(exc.orig))
+    return found is not None and found[1].endswith(index or "PRIMARY")
+
+
+def room_of(connection: Connection) -> int:
+    """Return how many bytes a statement, or a value, may have."""
+    return int(connection.scalar(text("SELECT @@max_allowed_packet")) or 0)
+
+
+def hashed_here(
+    connection: Connection, legacy: LegacyTable, rows: Sequence[Row[Any]]
+) -> Mapping[int, str]:
+    """Return the content's hash of each row that is too large for the server, by place, from 1.
+
+    *rows* are locked, and say ``Id``, ``body_bytes`` and ``headers_bytes``. Mostly empty.
+    """
+    needed = {
+        place: row.body_bytes + _AS_UTF8 * row.headers_bytes + 1
+        for place, row in enumerate(rows, start=1)
+    }
+    if max(needed.values(), default=0) <= FITS_ANYWHERE_BYTES:
+        return {}
+    room = room_of(connection)
+    return {
+        place: _hash_of(connection, legacy, rows[place - 1].Id)
+        for place, size in needed.items()
+        if size > room
+    }
+
+
+def _hash_of(connection: Connection, legacy: LegacyTable, id_: str) -> str:
+    row = legacy.table.c
+    headers, body = (
+        connection.scalar(select(part).where(row.Id == id_)) for part in (row.Headers, row.State)
+    )
+    return content_hash(headers, body)
+
+
+def naming(
+    connection: Connection, legacy: LegacyTable, ids: Sequence[str]
+) -> tuple[Naming, dict[str, Any]]:
+    """Return how rows called *ids* are named, and the parameters for it."""
+    if isinstance(legacy.table.c.Id.type, GuidBytes):
+        return GUIDS, {"ids": json.dumps([(guid_bytes(each) or b"").hex() for each in ids])}
+    listed = {"ids": json.dumps(ids)}
+    if all(each.isascii() for each in ids):
+        return GUIDS, listed
+    names = {"table": legacy.table.name, "column": legacy.table.c.Id.name}
+    found = connection.execute(_KEY_CHARACTERS, names).one()
+    return Naming(found.characters, found.collation), listed

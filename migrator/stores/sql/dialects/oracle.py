@@ -40,11 +40,9 @@ from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.errors import StoreUnavailable
 from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
-from migrator.stores.sql.copying import MOST_ROWS, Copied, move_rows, picking
-from migrator.stores.sql.dialects.absent import insert_absent
-from migrator.stores.sql.dialects.base import Dialect
+from migrator.stores.sql.dialects.base import Dialect, insert_absent
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, ledger_values
+from migrator.stores.sql.moving import MOST_ROWS, Copied, Moved, ledger_values, move_rows, picking
 
 _SPELLING: Final[Any] = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
 _DUPLICATE: Final = "ORA-00001"
