@@ -11,10 +11,11 @@ from migrator.cli.opening import satellites
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Delays, Json, given, session_of
 from migrator.config import NearDue, Settings
+from migrator.delays.routing import delays_prefix
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.grants import grants_text, least_grants
+from migrator.rabbitmq.names import grants_text, least_grants
 
 verbs = typer.Typer(help="The broker: grants.", no_args_is_help=True)
 
@@ -56,7 +57,7 @@ def grants(
     settings = session.load(given("broker.delays", delays, "--delays")).settings
     known_user, known_vhost = _from_url(settings)
     wanted = least_grants(
-        settings.broker.delays,
+        delays_prefix(settings.broker.delays),
         destinations=destination,
         binds_destinations=not settings.broker.all_endpoints_support_delayed_delivery,
         creates_delays=create_delays,

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from migrator.decommission.ports import Hands
 from migrator.decommission.rules import BrokerLook, OwnLook, QueueLook, satellite_names
-from migrator.delays.levels import QueueState
 from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
-from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    QueueState,
+    exchange_entity,
+    queue_entity,
+)
 from migrator.rabbitmq.names import PREFIX
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
 from migrator.delays.level_depths import level_queues
-from migrator.delays.levels import QueueState
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,
@@ -35,7 +34,14 @@ from migrator.ledger.work import FaultPoint
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import Binding, Entity, Kind, exchange_entity, queue_entity
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    QueueState,
+    exchange_entity,
+    queue_entity,
+)
 from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
@@ -226,8 +232,7 @@ def _making(
     for queue in delays.queues:
         yield partial(_make_queue, admin, queue)
     for own in delays.bindings:
-        bind = admin.bind_queue if own.target_is_queue else admin.bind_exchange
-        yield partial(bind, own.source, own.target, own.key)
+        yield partial(admin.bind, own)
     for each in delivered:
         bind = admin.bind_queue if each.target.kind is Kind.QUEUE else admin.bind_exchange
         arguments: Any = each.arguments

@@ -77,7 +77,7 @@ class DelaysFound:
 
 def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Binding]:
     """Return those of *found* that are no part of *delays*, which have no arguments."""
-    own = {(b.source, b.target, b.key, b.target_is_queue) for b in delays.bindings}
+    own = {_identity(binding) for binding in delays.bindings}
     return [binding for binding in found if binding.arguments or _identity(binding) not in own]
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from migrator.delays.routing import (
-    BindingSpec,
-    DelaysVersion,
-    delivery_binding_key,
-    delivery_exchange,
-)
+from migrator.delays.routing import DelaysVersion, delivery_binding_key, delivery_exchange
 from migrator.delays.topology import FindBindings
 from migrator.delays.ways import Way
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.entities import Binding
 
 
 def find_ways(
@@ -29,7 +25,7 @@ def find_ways(
     Raises:
         TargetError: The broker, or its management API, cannot be asked.
     """
-    bound: defaultdict[str, list[BindingSpec]] = defaultdict(list)
+    bound: defaultdict[str, list[Binding]] = defaultdict(list)
     for binding in find_bindings(delivery_exchange(version)):
         bound[binding.key].append(binding)
     with admin_session(settings, purpose="look for destinations") as admin:
@@ -43,7 +39,7 @@ def _way(
     admin: AdminSession,
     version: DelaysVersion,
     name: QueueName,
-    bound: Sequence[BindingSpec],
+    bound: Sequence[Binding],
     find_bindings: FindBindings,
 ) -> Way:
     return Way(
@@ -63,5 +59,5 @@ def _has_queue(admin: AdminSession, name: QueueName) -> bool:
         return True
 
 
-def _leads(bound: Iterable[BindingSpec], find_bindings: FindBindings) -> bool:
-    return any(b.target_is_queue or any(True for _ in find_bindings(b.target)) for b in bound)
+def _leads(bound: Iterable[Binding], find_bindings: FindBindings) -> bool:
+    return any(b.target_is_queue or any(True for _ in find_bindings(b.target.name)) for b in bound)

@@ -9,25 +9,21 @@ we miss is an error of ours, and never said of a destination.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import (
-    BindingSpec,
-    DelaysVersion,
-    Topology,
-    delivery_binding_key,
-    delivery_exchange,
-)
+from migrator.delays.routing import DelaysVersion, Topology, delivery_binding_key, delivery_exchange
 from migrator.delays.topology import FindBindings
 from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.admin import AdminSession, admin_session, can_exist
 from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
 _log = logging.getLogger(__name__)
 
@@ -143,18 +139,16 @@ class RabbitDestinations:
         return self._bound(admin, name, to_queue=True)
 
     def _bound(self, admin: AdminSession, name: QueueName, *, to_queue: bool) -> Unreachable | None:
-        binding = BindingSpec(
+        binding = Binding(
             source=delivery_exchange(self._rules.version),
-            target=name,
+            target=queue_entity(name) if to_queue else exchange_entity(name),
             key=delivery_binding_key(name),
-            target_is_queue=to_queue,
         )
         if not self._rules.bind:
             missing = self._is_missing(binding)
             return unbound(name, "nothing binds it to the delays") if missing else None
-        bind = admin.bind_queue if to_queue else admin.bind_exchange
         try:
-            bind(binding.source, binding.target, binding.key)
+            admin.bind(binding)
         except AccessRefused as exc:  # a right that we miss is no fault of the rows
             raise AccessRefused(
                 f"destination {name!r} may not be bound to the delays: {exc}; its timeouts wait: "
@@ -164,7 +158,7 @@ class RabbitDestinations:
             return unknown(name)  # deleted since we looked
         return None
 
-    def _is_missing(self, wanted: BindingSpec) -> bool:
+    def _is_missing(self, wanted: Binding) -> bool:
         """Return whether the management API knows that a binding does not exist.
 
         When the API is there but does not answer, that is raised: the operator said that we
@@ -188,7 +182,7 @@ def leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bo
             extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
         )
         return False
-    return not any(b.target_is_queue and b.target == exchange for b in found)
+    return not any(b.target == queue_entity(exchange) for b in found)
 
 
 def unknown(name: QueueName) -> Unreachable:
@@ -201,3 +195,25 @@ def unknown(name: QueueName) -> Unreachable:
 def unbound(name: QueueName, detail: str) -> Unreachable:
     """Return that messages for *name* would not find its queue."""
     return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")
+
+
+def find_unbindable(
+    settings: ConnectionSettings, version: DelaysVersion, names: Collection[QueueName]
+) -> Mapping[QueueName, str]:
+    """Return those of *names* that may not be bound to the delays, with the broker's words.
+
+    Binds nothing: it removes a binding that nobody has, which is no error and needs the same
+    rights. A queue and an exchange of one name need the same, too.
+    """
+    refused = {}
+    delivery = delivery_exchange(version)
+    with admin_session(settings, purpose="look") as admin:
+        for name in filter(can_exist, names):
+            key = f"{delivery_binding_key(name)}.probe-{secrets.token_hex(6)}"
+            try:
+                admin.unbind_queue(delivery, name, key)
+            except AccessRefused as exc:
+                refused[name] = str(exc)
+            except EntityLocked:  # exclusive to somebody: the rights were looked at before
+                continue
+    return refused

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import Ladder, Step, build_ladder
-from migrator.delays.levels import QueueState
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import BITS
-from migrator.rabbitmq.admin import QueueFacts
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import QueueFacts, QueueState
 from migrator.rabbitmq.server import find_queues
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import

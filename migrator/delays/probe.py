@@ -151,7 +151,7 @@ def _refuse_listeners(
     All of them end alike, and what comes before the name is digits, so one key stands for all.
     """
     delivery = delivery_exchange(version)
-    targets = {b.key: b.target for b in find_bindings(delivery) if b.target != queue}
+    targets = {b.key: b.target.name for b in find_bindings(delivery) if b.target.name != queue}
     found = catching_keys(targets, address(version, 1, queue).routing_key)
     if found:
         listed = ", ".join(f"{targets[key]} ({key})" for key in found)

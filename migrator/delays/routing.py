@@ -17,6 +17,7 @@ from typing import Final
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import BITS, KEY_PREFIX_CHARS, MAX_DELAY_S, QueueName
 from migrator.nservicebus.wiretime import seconds_up
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
 TOP_LEVEL: Final = BITS - 1
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
@@ -85,16 +86,6 @@ class QueueSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingSpec:
-    """A binding from an exchange to a queue, or to another exchange."""
-
-    source: str
-    target: str
-    key: str
-    target_is_queue: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Infrastructure:
     """All entities of one generation, in the order in which they can be declared."""
 
@@ -102,7 +93,12 @@ class Infrastructure:
     """Durable topic exchanges: the delivery exchange first, then levels 00 up to 27."""
     queues: tuple[QueueSpec, ...]
     """Level queues 00 up to 27."""
-    bindings: tuple[BindingSpec, ...]
+    bindings: tuple[Binding, ...]
+
+
+def delays_prefix(version: DelaysVersion) -> str:
+    """Return how the names of all exchanges and queues of a generation begin."""
+    return _PREFIX[version]
 
 
 def delivery_exchange(version: DelaysVersion) -> str:
@@ -138,6 +134,14 @@ def parse_routing_key(key: str) -> tuple[int, QueueName]:
     if not is_key or not destination:
         raise ValueError(f"{key!r} is not a routing key of the native delays")
     return int(digits, 2), QueueName(destination)
+
+
+def has_delay(key: str) -> bool:
+    """Return whether *key* is one of the native delays, with a delay above 0."""
+    try:
+        return parse_routing_key(key)[0] > 0
+    except ValueError:
+        return False
 
 
 def entry_level(delay_s: int) -> int:
@@ -222,16 +226,15 @@ def _queue_arguments(version: DelaysVersion, level: int) -> dict[str, str | int]
     }
 
 
-def _level_bindings(version: DelaysVersion, level: int) -> tuple[BindingSpec, BindingSpec]:
+def _level_bindings(version: DelaysVersion, level: int) -> tuple[Binding, Binding]:
     name = level_name(version, level)
     skipped = "*." * (TOP_LEVEL - level)
     return (
-        BindingSpec(source=name, target=name, key=f"{skipped}1.#", target_is_queue=True),
-        BindingSpec(
+        Binding(source=name, target=queue_entity(name), key=f"{skipped}1.#"),
+        Binding(
             source=name,
-            target=_next_exchange(version, level),
+            target=exchange_entity(_next_exchange(version, level)),
             key=f"{skipped}0.#",
-            target_is_queue=False,
         ),
     )
 

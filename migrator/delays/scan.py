@@ -27,12 +27,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from migrator.delays.level_ports import LevelMessage, ScanEnd, ScanLimits
-from migrator.delays.levels import lowest_limit
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import BITS
-from migrator.rabbitmq.admin import QueueFacts, admin_session
+from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import QueueFacts, lowest_limit
 from migrator.rabbitmq.properties import Properties
 from migrator.rabbitmq.wire import Wire
 

@@ -13,7 +13,6 @@ from itertools import cycle
 
 from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Presence
 from migrator.delays.routing import (
-    BindingSpec,
     DelaysVersion,
     Infrastructure,
     QueueSpec,
@@ -24,10 +23,10 @@ from migrator.errors import AccessRefused, EntityMismatch
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import Kind
+from migrator.rabbitmq.entities import Binding, Entity, Kind
 from migrator.rabbitmq.names import entry_exchange
 
-FindBindings = Callable[[str], Iterable[BindingSpec]]
+FindBindings = Callable[[str], Iterable[Binding]]
 """Returns the bindings that start at an exchange; only the management API knows them."""
 
 
@@ -62,8 +61,7 @@ def declare_delays(
     for session, queue in zip(cycle((admin, *others)), delays.queues, strict=False):
         session.declare_queue(queue.name, queue.arguments)
     for binding in delays.bindings:
-        bind = admin.bind_queue if binding.target_is_queue else admin.bind_exchange
-        bind(binding.source, binding.target, binding.key)
+        admin.bind(binding)
 
 
 def inspect_delays(
@@ -132,8 +130,8 @@ def _inspect_bindings(
     return BindingFindings(missing=tuple(b for b in delays.bindings if _identity(b) not in found))
 
 
-def _identity(binding: BindingSpec) -> tuple[str, str, str, bool]:
-    return binding.source, binding.target, binding.key, binding.target_is_queue
+def _identity(binding: Binding) -> tuple[str, Entity, str]:
+    return binding.source, binding.target, binding.key
 
 
 def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, ...]:

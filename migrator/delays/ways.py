@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migrator.delays.routing import (
-    BindingSpec,
-    DelaysVersion,
-    delivery_binding_key,
-    delivery_exchange,
-)
+from migrator.delays.routing import DelaysVersion, delivery_binding_key, delivery_exchange
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +45,18 @@ class Way:
         return "it is bound to the delays, but its exchange leads nowhere"
 
     @property
-    def missing(self) -> tuple[BindingSpec, ...]:
+    def missing(self) -> tuple[Binding, ...]:
         """The bindings to be made, the last stretch first; empty when the way is open.
 
         Once they are made, messages that wait in the levels leave them.
         """
         if self.is_open:
             return ()
-        last = self._binding(self.destination, "", target_is_queue=True)
+        last = self._binding(self.destination, "", to_queue=True)
         first = self._binding(
             delivery_exchange(self.version),
             delivery_binding_key(self.destination),
-            target_is_queue=not self.has_exchange,
+            to_queue=not self.has_exchange,
         )
         if not self.has_exchange:
             return (first,)
@@ -76,13 +72,12 @@ class Way:
         steps += [_sentence(binding) for binding in self.missing]
         return "start its endpoint once with its installers, or " + ", then ".join(steps)
 
-    def _binding(self, source: str, key: str, *, target_is_queue: bool) -> BindingSpec:
-        return BindingSpec(
-            source=source, target=self.destination, key=key, target_is_queue=target_is_queue
-        )
+    def _binding(self, source: str, key: str, *, to_queue: bool) -> Binding:
+        entity = queue_entity if to_queue else exchange_entity
+        return Binding(source=source, target=entity(self.destination), key=key)
 
 
-def _sentence(binding: BindingSpec) -> str:
+def _sentence(binding: Binding) -> str:
     kind = "queue" if binding.target_is_queue else "exchange"
     key = f"with key {binding.key}" if binding.key else "without a key"
-    return f"bind exchange {binding.source} to {kind} {binding.target} {key}"
+    return f"bind exchange {binding.source} to {kind} {binding.target.name} {key}"

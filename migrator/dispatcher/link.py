@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from migrator.delays.routing import has_delay
 from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
@@ -62,7 +63,9 @@ class RabbitSatelliteLink:
         self._pump = publishing.pump
         self._publishing = publishing
         self._consuming = consuming
-        self._publisher = Publisher(publishing, limits, identity_of_returned=_returned_identity)
+        self._publisher = Publisher(
+            publishing, limits, identity_of_returned=_returned_identity, has_delay=has_delay
+        )
         self._arrived: deque[Delivery] = deque()
         self._unsettled: dict[int, tuple[Any, int]] = {}
         self._last_tag = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.delays.link_ports import Outgoing, Staging
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, has_delay, level_name
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
@@ -113,7 +113,7 @@ class RabbitLink:
         self._wire = Wire(pump, settings.connection, f"{name} publish")
         self._consuming = Wire(pump, settings.connection, f"{name} consume")
         self._exchanges = _native_exchanges(settings.version)
-        self._publisher = Publisher(self._wire, settings.limits)
+        self._publisher = Publisher(self._wire, settings.limits, has_delay=has_delay)
         self._is_guarded = False
         self._staging: RabbitStaging | None = None
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.delays.bindings import find_ways
 from migrator.delays.depths import Ladder
+from migrator.delays.destinations import find_unbindable
 from migrator.delays.level_depths import level_queues, read_ladder
-from migrator.delays.levels import DelaysInspection, NodeAlarms, PolicyRule, Presence
+from migrator.delays.levels import DelaysInspection, Presence
 from migrator.delays.routing import (
-    BindingSpec,
     DelaysVersion,
     delivery_binding_key,
     delivery_exchange,
@@ -26,16 +26,9 @@ from migrator.delays.ways import Way
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import BITS, QueueName
 from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
-from migrator.rabbitmq.admin import QueueFacts
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
-from migrator.rabbitmq.management import Room
-from migrator.rabbitmq.server import (
-    STREAMS_ALWAYS_SINCE,
-    find_forbidden,
-    find_queues,
-    find_unbindable,
-    server_facts,
-)
+from migrator.rabbitmq.entities import Binding, NodeAlarms, PolicyRule, QueueFacts, Room
+from migrator.rabbitmq.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -110,8 +103,8 @@ class RabbitFacts:
 
     def _finder(
         self, api: ManagementApi, gaps: list[NotChecked]
-    ) -> Callable[[str], Iterable[BindingSpec]]:
-        def find(exchange: str) -> Iterable[BindingSpec]:
+    ) -> Callable[[str], Iterable[Binding]]:
+        def find(exchange: str) -> Iterable[Binding]:
             if not gaps:
                 try:
                     return api.bindings_from(exchange)
@@ -240,7 +233,7 @@ def _compared(found: DelaysInspection, gaps: list[NotChecked]) -> DelayEntities:
     if bindings.not_checked:
         unknown.append(NotChecked(reason=bindings.not_checked))
     elif not gaps:
-        missing += [f"binding {b.source} to {b.target} ({b.key})" for b in bindings.missing]
+        missing += [f"binding {b.source} to {b.target.name} ({b.key})" for b in bindings.missing]
     return DelayEntities(
         missing=missing,
         different={entity.name: entity.detail for entity in found.having(Presence.WRONG)},

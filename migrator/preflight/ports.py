@@ -13,7 +13,7 @@ from migrator.delays.ways import Way
 from migrator.errors import NotChecked
 from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.management import Room
+from migrator.rabbitmq.entities import Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from migrator.rabbitmq.connection import (
@@ -17,21 +16,13 @@ from migrator.rabbitmq.connection import (
     closing_error,
     open_blocking,
 )
+from migrator.rabbitmq.entities import Binding, QueueFacts
 
 T = TypeVar("T")
 Arguments = Mapping[str, str | int]
 
 _NAME_BYTES: Final = 255
 _LINE_ENDS: Final = frozenset("\r\n")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFacts:
-    """What anybody may learn about a queue."""
-
-    name: str
-    ready: int
-    consumers: int
 
 
 class AdminSession:
@@ -86,6 +77,11 @@ class AdminSession:
     ) -> None:
         """Bind an exchange to an exchange; repeating is harmless."""
         self._do(lambda channel: channel.exchange_bind(target, source, key, dict(arguments or {})))
+
+    def bind(self, binding: Binding) -> None:
+        """Make *binding*; repeating is harmless."""
+        call = self.bind_queue if binding.target_is_queue else self.bind_exchange
+        call(binding.source, binding.target.name, binding.key)
 
     def unbind_queue(
         self, source: str, queue: str, key: str, arguments: Arguments | None = None

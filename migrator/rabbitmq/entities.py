@@ -1,8 +1,8 @@
-"""Exchanges, queues and bindings of any virtual host, as values."""
+"""What brokers hold and say, as values: exchanges, queues, bindings, policies, nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -32,6 +32,11 @@ class Binding:
     key: str
     arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
 
+    @property
+    def target_is_queue(self) -> bool:
+        """Whether it leads to a queue."""
+        return self.target.kind is Kind.QUEUE
+
     def touches(self, entity: Entity) -> bool:
         """Return whether *entity* is one of its ends."""
         return self.target == entity or Entity(kind=Kind.EXCHANGE, name=self.source) == entity
@@ -45,3 +50,104 @@ def queue_entity(name: str) -> Entity:
 def exchange_entity(name: str) -> Entity:
     """Return the exchange of that name."""
     return Entity(kind=Kind.EXCHANGE, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """What anybody may learn about a queue."""
+
+    name: str
+    ready: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """One queue as the management API tells it; counts lag by some seconds."""
+
+    name: str
+    kind: str
+    """``classic``, ``quorum`` or ``stream``."""
+    is_told: bool = True
+    """False in a queue's first seconds: the broker tells no counts and no policy yet."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    policy: str | None = None
+    effective_policy: Mapping[str, object] = field(default_factory=dict)
+    """What policies decide; it beats the queue's own arguments."""
+    total: int = 0
+    ready: int = 0
+    unacked: int = 0
+    held_back: int = 0
+    """Expired or rejected, waiting for a place to be dead-lettered to (``messages_dlx``)."""
+    consumers: int = 0
+
+
+def lowest_limit(queues: Iterable[QueueState], *, default: int | None) -> int | None:
+    """Return how often a message may come back into any of *queues*; None: as often as it likes.
+
+    *default* is what the broker itself sets for a queue that nothing is said of. Of policy and
+    argument the lower one counts; below 0 stands for no limit. Without a queue it is *default*.
+    """
+    limits = [_limit(queue, default) for queue in queues] or [default]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _limit(queue: QueueState, default: int | None) -> int | None:
+    told = (
+        queue.effective_policy.get("delivery-limit"),
+        queue.arguments.get("x-delivery-limit"),
+    )
+    given = [limit for limit in told if isinstance(limit, int)]
+    if not given:
+        return default
+    return min((limit for limit in given if limit >= 0), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAlarms:
+    """What makes a node block publishers."""
+
+    node: str
+    is_running: bool
+    memory: bool
+    disk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What the broker says about itself on any AMQP connection."""
+
+    product: str
+    version: str
+    cluster_name: str
+    frame_max_bytes: int
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Return the version as numbers, without a pre-release suffix; empty when unreadable."""
+        numbers = self.version.partition("-")[0].partition("+")[0].split(".")
+        return tuple(int(n) for n in numbers) if all(n.isdigit() for n in numbers) else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRule:
+    """A policy as it is written, whatever it applies to now."""
+
+    name: str
+    pattern: str
+    """A regular expression over names."""
+    apply_to: str
+    """``all``, ``queues``, ``classic_queues``, ``quorum_queues``, ``exchanges`` …"""
+    priority: int
+    is_operator: bool
+    """Operator policies apply beside the others, not instead of them."""
+    definition: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the broker has left for messages, on its fullest node."""
+
+    disk_free_bytes: int
+    disk_limit_bytes: int
+    """Below this much free disk the broker stops all publishers."""

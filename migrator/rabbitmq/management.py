@@ -14,12 +14,18 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
-from migrator.delays.levels import NodeAlarms, PolicyRule, QueueState
-from migrator.delays.routing import BindingSpec
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles, tls_context
-from migrator.rabbitmq.entities import Binding, Entity, Kind
+from migrator.rabbitmq.entities import (
+    Binding,
+    Entity,
+    Kind,
+    NodeAlarms,
+    PolicyRule,
+    QueueState,
+    Room,
+)
 
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -29,15 +35,6 @@ _QUEUE_COLUMNS: Final = (
     "name,type,arguments,policy,effective_policy_definition,messages,messages_ready,"
     "messages_unacknowledged,messages_dlx,consumers"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What the broker has left for messages, on its fullest node."""
-
-    disk_free_bytes: int
-    disk_limit_bytes: int
-    """Below this much free disk the broker stops all publishers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,22 +200,14 @@ class ManagementApi:
                 found += _rows(self._get(path + end))
         return tuple(_binding(row) for row in found if row["source"])
 
-    def bindings_from(self, exchange: str) -> tuple[BindingSpec, ...]:
+    def bindings_from(self, exchange: str) -> tuple[Binding, ...]:
         """Return the bindings that start at an exchange; empty when it does not exist."""
         path = f"exchanges/{self._vhost}/{quote(exchange, safe='')}/bindings/source"
         try:
             found = self._get(path, columns="source,destination,destination_type,routing_key")
         except EntityAbsent:
             return ()
-        return tuple(
-            BindingSpec(
-                source=str(row["source"]),
-                target=str(row["destination"]),
-                key=str(row["routing_key"]),
-                target_is_queue=row["destination_type"] == "queue",
-            )
-            for row in _rows(found)
-        )
+        return tuple(_binding(row) for row in _rows(found))
 
     def _pages(self, path: str, pattern: str, columns: str) -> Iterator[Mapping[str, Any]]:
         for page in range(1, _MAX_PAGES + 1):

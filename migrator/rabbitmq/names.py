@@ -1,4 +1,6 @@
-"""Names of the entities migrator itself puts on the broker; all begin with ``migrator.``.
+"""Names of the entities migrator itself puts on the broker, and the least rights it needs.
+
+All names begin with ``migrator.``; those of delays name their generation, such as ``v2``.
 
 Public, because operators write policies and permissions for them. Source: design section 5.
 """
@@ -6,32 +8,39 @@ Public, because operators write policies and permissions for them. Source: desig
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.timeouts import Lane
 
 PREFIX: Final = "migrator."
+_V2: Final = "v2"
+_OURS = re.escape(PREFIX)
+_DEFAULT_EXCHANGE: Final = "amq.default"
+"""What permissions call the exchange without a name."""
 _NAME_BYTES: Final = 255
 _DIGEST_CHARS: Final = 16
 
 
-def entry_exchange(version: DelaysVersion, level: int) -> str:
+def entry_exchange(version: str, level: int) -> str:
     """Return the fanout exchange that leads straight into the queue of *level*."""
     return f"{PREFIX}entry.{version}.{level:02d}"
 
 
-def router_exchange(version: DelaysVersion) -> str:
+def router_exchange(version: str) -> str:
     """Return the headers exchange that staged messages are dead-lettered to."""
     return f"{PREFIX}router.{version}"
 
 
-def staging_name(version: DelaysVersion, ledger_id: str, lane: Lane) -> str:
+def staging_name(version: str, ledger_id: str, lane: Lane) -> str:
     """Return the name shared by a lane's staging exchange and its staging queue.
 
     The queue dead-letters to the router of one generation, so each generation has its own.
     """
-    suffix = "" if version is DelaysVersion.V2 else f".{version}"
+    suffix = "" if version == _V2 else f".{version}"
     return f"{PREFIX}staging.{ledger_id}.{lane}{suffix}"
 
 
@@ -62,3 +71,79 @@ def retry_queue(queue: str, delay_s: int) -> str:
     room = _NAME_BYTES - len(f"{PREFIX}retry..{digest}.{delay_s}".encode())
     kept = queue.encode()[:room].decode(errors="ignore")
     return f"{PREFIX}retry.{kept}.{digest}.{delay_s}"
+
+
+# ── rights ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """The three patterns of a RabbitMQ permission."""
+
+    configure: str
+    write: str
+    read: str
+
+    def command(self, *, user: str, vhost: str) -> str:
+        """Return the ``rabbitmqctl`` command that grants them."""
+        patterns = (self.configure, self.write, self.read)
+        return shlex.join(("rabbitmqctl", "set_permissions", "-p", vhost, user, *patterns))
+
+
+def least_grants(
+    delays_prefix: str,
+    *,
+    destinations: Collection[str] | None = None,
+    binds_destinations: bool = True,
+    creates_delays: bool = False,
+    satellites: Collection[str] = (),
+    sends_when_due: bool = False,
+) -> Grants:
+    """Return the patterns for migrating into the native delays, and for dispatching.
+
+    Args:
+        delays_prefix: How the names of all exchanges and queues of the delays begin.
+        destinations: Queue names to be bound or sent to; None: any, so all may be written to.
+        binds_destinations: False when all endpoints support native delays and bind themselves.
+        creates_delays: Whether migrator shall declare the delay levels as well.
+        satellites: Queues of timeout managers to be consumed; what fails leaves them by the
+            default exchange.
+        sends_when_due: Whether timeouts are sent to their destinations without a delay.
+    """
+    native = re.escape(delays_prefix)
+    configure = _anchored([_OURS, native] if creates_delays else [_OURS])
+    read = _anchored([_OURS, native, *map(_exactly, sorted(satellites))])
+    dispatches = sends_when_due or bool(satellites)
+    writes_to_destinations = binds_destinations or dispatches
+    if writes_to_destinations and destinations is None:
+        return Grants(configure=configure, write=".*", read=read)
+    names = sorted(destinations or ()) if writes_to_destinations else []
+    names += [_DEFAULT_EXCHANGE] if dispatches else []
+    return Grants(
+        configure=configure,
+        write=_anchored([_OURS, native, *map(_exactly, names)]),
+        read=read,
+    )
+
+
+def grants_text(grants: Grants, *, user: str, vhost: str) -> str:
+    """Return what to run, and why each pattern is needed."""
+    return "\n".join(
+        (
+            f"# Least permissions for migrator's user {user!r} in virtual host {vhost!r}.",
+            "# configure: its own exchanges and queues (staging, receipts, retries …)",
+            "# write: publish to them and to the delays, and be bound: levels and destinations;",
+            "#   a dispatcher sends to destinations, and what fails by the default exchange",
+            "# read: consume its own queues, bind from the delivery exchange, recall from levels;",
+            "#   a dispatcher consumes the satellites of its endpoints",
+            grants.command(user=user, vhost=vhost),
+        )
+    )
+
+
+def _exactly(name: str) -> str:
+    return f"{re.escape(name)}$"
+
+
+def _anchored(starts: Collection[str]) -> str:
+    return f"^({'|'.join(starts)})"

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from pika.spec import Basic
 
-from migrator.delays.routing import parse_routing_key
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
@@ -72,16 +71,19 @@ class Publisher:
         wire: Wire,
         limits: WindowLimits,
         *,
+        has_delay: Callable[[str], bool],
         identity_of_returned: IdentityOfReturned | None = None,
     ) -> None:
         """Open a channel with confirms on *wire*.
 
+        *has_delay* tells from a routing key that only a lost exchange can return the message.
         *identity_of_returned* reads a returned message's identity where messages carry one of
         their own; else it is the tag's.
         """
         self._wire = wire
         self._identity_of_returned = identity_of_returned or _by_tag
         self._limits = limits
+        self._has_delay = has_delay
         self._channel = wire.channel()
         self._channel.add_on_return_callback(self._on_return)
         wire.ask(
@@ -222,7 +224,7 @@ class Publisher:
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Note a returned message; its acknowledgement follows on the same channel."""
-        if _has_delay(method.routing_key):
+        if self._has_delay(method.routing_key):
             self._distrust(f"exchange {method.exchange} leads to no queue any more")
             return
         try:
@@ -249,13 +251,6 @@ class Publisher:
 def _by_tag(_method: Any, properties: Any) -> Hashable:
     tag = parse_tag(properties.app_id)
     return tag.attempt, RECEIPT_INDEX if tag.row_index is None else tag.row_index
-
-
-def _has_delay(routing_key: str) -> bool:
-    try:
-        return parse_routing_key(routing_key)[0] > 0
-    except ValueError:  # a receipt's
-        return False
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:

@@ -6,12 +6,10 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from migrator.delays.levels import ServerFacts
-from migrator.delays.routing import DelaysVersion, delivery_binding_key, delivery_exchange
 from migrator.errors import AccessRefused, TargetError, TargetUnavailable
-from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.admin import AdminSession, QueueFacts, admin_session, can_exist
-from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import QueueFacts, ServerFacts
 from migrator.rabbitmq.names import PREFIX
 
 STREAMS_ALWAYS_SINCE: Final = (3, 12)
@@ -53,28 +51,6 @@ def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapp
             except AccessRefused as exc:
                 forbidden[name] = str(exc)
     return forbidden
-
-
-def find_unbindable(
-    settings: ConnectionSettings, version: DelaysVersion, names: Collection[QueueName]
-) -> Mapping[QueueName, str]:
-    """Return those of *names* that may not be bound to the delays, with the broker's words.
-
-    Binds nothing: it removes a binding that nobody has, which is no error and needs the same
-    rights. A queue and an exchange of one name need the same, too.
-    """
-    refused = {}
-    delivery = delivery_exchange(version)
-    with admin_session(settings, purpose="look") as admin:
-        for name in filter(can_exist, names):
-            key = f"{delivery_binding_key(name)}.probe-{secrets.token_hex(6)}"
-            try:
-                admin.unbind_queue(delivery, name, key)
-            except AccessRefused as exc:
-                refused[name] = str(exc)
-            except EntityLocked:  # exclusive to somebody: the rights were looked at before
-                continue
-    return refused
 
 
 def has_stream_queues(settings: ConnectionSettings) -> bool:

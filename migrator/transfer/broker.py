@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from migrator.delays.level_ports import LevelMessage
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, has_delay, level_name
 from migrator.delays.scan import RabbitLevels
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
@@ -110,7 +110,10 @@ class RabbitRelocation:
             pump, target.connection, "migrator relocate give", reads_properties=True
         )
         self._publisher = Publisher(
-            self._giving, settings.limits, identity_of_returned=_returned_identity
+            self._giving,
+            settings.limits,
+            identity_of_returned=_returned_identity,
+            has_delay=has_delay,
         )
         self._aside: Publisher | None = None
         self._asides: set[str] = set()
@@ -166,7 +169,10 @@ class RabbitRelocation:
         if self._aside is None:
             wire = Wire(self._pump, source, "migrator relocate aside", reads_properties=True)
             self._aside = Publisher(
-                wire, self._settings.limits, identity_of_returned=_returned_identity
+                wire,
+                self._settings.limits,
+                identity_of_returned=_returned_identity,
+                has_delay=has_delay,
             )
         return self._aside
 

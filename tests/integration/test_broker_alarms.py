@@ -12,14 +12,14 @@ import pika
 import pytest
 
 from dev.servers import wait_until
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion, delays_prefix
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.alarms import AlarmWatch
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.grants import least_grants
+from migrator.rabbitmq.names import least_grants
 from migrator.service.throttles.depths import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
@@ -108,7 +108,9 @@ def test_a_lost_connection_is_not_the_end_of_it(
 def test_the_least_permissions_are_enough(vhost: Vhost, caplog: pytest.LogCaptureFixture) -> None:
     """Those that `migrator broker grants` prints."""
     user = f"least-{vhost.name}"
-    grants = least_grants(DelaysVersion.V2, destinations=[], binds_destinations=False)
+    grants = least_grants(
+        delays_prefix(DelaysVersion.V2), destinations=[], binds_destinations=False
+    )
     vhost.node.add_user(user, "secret")
     try:
         vhost.node.set_permissions(vhost.name, user, **asdict(grants))

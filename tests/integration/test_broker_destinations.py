@@ -9,17 +9,17 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from migrator.delays.destinations import DestinationRules, RabbitDestinations
-from migrator.delays.routing import BindingSpec, Topology
+from migrator.delays.destinations import DestinationRules, RabbitDestinations, find_unbindable
+from migrator.delays.routing import Topology, delays_prefix
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
-from migrator.rabbitmq.grants import least_grants
+from migrator.rabbitmq.entities import Binding
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.messages import PublishResult
-from migrator.rabbitmq.server import find_unbindable
+from migrator.rabbitmq.names import least_grants
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import (
     V2,
@@ -160,7 +160,7 @@ def test_an_exchange_that_leads_nowhere_is_refused(url: str, management: Managem
 def test_a_silent_management_api_holds_up_only_who_does_not_bind(url: str) -> None:
     """Without the API destinations are bound all the same; who must not bind has to know."""
 
-    def silent(_exchange: str) -> tuple[BindingSpec, ...]:
+    def silent(_exchange: str) -> tuple[Binding, ...]:
         raise TargetUnavailable("nobody answers")
 
     with plain_channel(url) as channel:
@@ -239,7 +239,7 @@ def test_an_unreachable_broker_is_no_answer() -> None:
 
 def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     """A user with exactly the granted patterns creates, binds, publishes and stages."""
-    grants = least_grants(V2, destinations=["Sales.Orders"], creates_delays=True)
+    grants = least_grants(delays_prefix(V2), destinations=["Sales.Orders"], creates_delays=True)
     vhost.node.add_user("least", "pw")
     vhost.node.set_permissions(
         vhost.name, "least", configure=grants.configure, write=grants.write, read=grants.read

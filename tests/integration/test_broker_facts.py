@@ -14,7 +14,8 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts
 from migrator.preflight.ports import QueueProbe
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.management import ManagementApi, Room, management_settings
+from migrator.rabbitmq.entities import Room
+from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
@@ -218,7 +219,7 @@ def test_ways_to_destinations_are_told(
                 channel.queue_declare(way.destination, durable=True)
             for binding in way.missing:
                 bind = channel.queue_bind if binding.target_is_queue else channel.exchange_bind
-                bind(binding.target, binding.source, binding.key)
+                bind(binding.target.name, binding.source, binding.key)
     mended = facts.ways(V2, names)
     assert not isinstance(mended, NotChecked)
     assert all(way.is_open for way in mended.values())

@@ -107,7 +107,7 @@ def test_bindings_are_told_by_source(vhost: Vhost) -> None:
         channel.exchange_bind("c", "a/b", "x.#")
         channel.queue_bind("q", "a/b", "y")
     with ManagementApi(_settings(vhost)) as management:
-        found = {(b.target, b.key, b.target_is_queue) for b in management.bindings_from("a/b")}
+        found = {(b.target.name, b.key, b.target_is_queue) for b in management.bindings_from("a/b")}
         assert found == {("c", "x.#", False), ("q", "y", True)}
         assert management.bindings_from("absent") == ()
 

@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import BindingSpec, Topology
+from migrator.delays.routing import Topology
 from migrator.dispatcher.link import open_satellite_link
 from migrator.dispatcher.ports import Letter, Route
 from migrator.dispatcher.routes import RabbitRoutes
@@ -18,6 +18,7 @@ from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import TlsFiles
+from migrator.rabbitmq.entities import Binding
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
@@ -132,7 +133,7 @@ def test_an_exchange_that_leads_nowhere_is_refused(url: str, management: Managem
 def test_a_silent_management_api_holds_up_nothing(url: str) -> None:
     """Without an answer the exchange is taken to lead to its queue."""
 
-    def silent(_exchange: str) -> tuple[BindingSpec, ...]:
+    def silent(_exchange: str) -> tuple[Binding, ...]:
         raise TargetUnavailable("nobody answers")
 
     routes = RabbitRoutes(connection(url), find_bindings=silent)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dev.servers import RabbitNode
+from migrator.delays.routing import has_delay
 from migrator.delays.topology import create_delays
 from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
 from migrator.dispatcher.ports import Delivery, Letter
@@ -456,7 +457,7 @@ def test_reading_properties_changes_nothing_for_marks(url: str) -> None:
         wire = Wire(pump, connection(url), "marks")
         settled = PublishResult()
         raw = b"\x00\x08" + bytes([len(b"migrator/a/1.1.4")]) + b"migrator/a/1.1.4"
-        Publisher(wire, WindowLimits()).publish(
+        Publisher(wire, WindowLimits(), has_delay=has_delay).publish(
             an_attempt(), [EncodedMessage(4, "", "nowhere", raw, b"")], settled
         )
         assert settled.returned == {4}

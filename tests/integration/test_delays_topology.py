@@ -126,7 +126,7 @@ def test_a_missing_binding_is_found_by_the_management_api(vhost: Vhost) -> None:
     api = management_settings(settings.address, vhost.node.management_url, settings.tls)
     with ManagementApi(api) as management:
         inspection = inspect_delays(settings, V2, find_bindings=management.bindings_from)
-        assert [binding.target for binding in inspection.bindings.missing] == [
+        assert [binding.target.name for binding in inspection.bindings.missing] == [
             "nsb.v2.delay-delivery"
         ]
         assert not inspection.is_usable

@@ -20,7 +20,7 @@ from migrator.delays.scan import RabbitLevels, delivery_limit
 from migrator.delays.topology import create_delays
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.admin import QueueFacts
+from migrator.rabbitmq.entities import QueueFacts
 from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy

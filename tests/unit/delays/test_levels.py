@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from migrator.delays.levels import (
-    BindingFindings,
-    DelaysInspection,
-    EntityFinding,
-    Presence,
+from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Presence
+from migrator.delays.routing import DelaysVersion
+from migrator.rabbitmq.entities import (
+    Binding,
+    Kind,
     QueueState,
     ServerFacts,
     lowest_limit,
+    queue_entity,
 )
-from migrator.delays.routing import BindingSpec, DelaysVersion
-from migrator.rabbitmq.entities import Kind
 
-BINDING = BindingSpec(source="a", target="b", key="#", target_is_queue=True)
+BINDING = Binding(source="a", target=queue_entity("b"), key="#")
 
 
 def inspection(
-    *presences: Presence, missing: tuple[BindingSpec, ...] = (), ready: int | None = None
+    *presences: Presence, missing: tuple[Binding, ...] = (), ready: int | None = None
 ) -> DelaysInspection:
     """Return an inspection that found queues in these conditions."""
     return DelaysInspection(

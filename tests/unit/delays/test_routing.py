@@ -93,11 +93,11 @@ def _walk(broker: Infrastructure, exchange: str, key: str) -> tuple[int, str]:
         hits = [b for b in broker.bindings if b.source == exchange and _matches(b.key, key)]
         assert len(hits) == 1, "a message goes exactly one way"
         if hits[0].target_is_queue:
-            arguments = queues[hits[0].target]
+            arguments = queues[hits[0].target.name]
             waited_ms += int(arguments["x-message-ttl"])
             exchange = str(arguments["x-dead-letter-exchange"])
         else:
-            exchange = hits[0].target
+            exchange = hits[0].target.name
     return waited_ms // 1000, exchange
 
 
@@ -190,7 +190,7 @@ def test_every_level_has_two_bindings(version: DelaysVersion) -> None:
     assert [(b.key, b.target_is_queue) for b in top] == [("1.#", True), ("0.#", False)]
     bottom = [b for b in bindings if b.source == level_name(version, 0)]
     assert bottom[1].key == "*." * 27 + "0.#"
-    assert bottom[1].target == delivery_exchange(version)
+    assert bottom[1].target.name == delivery_exchange(version)
 
 
 # ── suffix collisions ───────────────────────────────────────────────────────────────────────

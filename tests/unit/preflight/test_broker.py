@@ -6,13 +6,20 @@ from typing import cast
 
 import pytest
 
-from migrator.delays.levels import NodeAlarms, PolicyRule, QueueState
-from migrator.delays.routing import BindingSpec, DelaysVersion
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import AccessRefused, NotChecked, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts, effective_policies
 from migrator.rabbitmq.connection import EntityAbsent
-from migrator.rabbitmq.management import ManagementApi, Room
+from migrator.rabbitmq.entities import (
+    Binding,
+    NodeAlarms,
+    PolicyRule,
+    QueueState,
+    Room,
+    queue_entity,
+)
+from migrator.rabbitmq.management import ManagementApi
 from tests.unit.rabbitmq.material import connection
 
 SETTINGS = connection("amqp://guest:guest@127.0.0.1:1/%2F")
@@ -27,7 +34,7 @@ class Api:
         self.nodes: tuple[NodeAlarms, ...] = ()
         self.rooms: tuple[Room, ...] = ()
         self.found: tuple[QueueState, ...] = ()
-        self.bindings: tuple[BindingSpec, ...] = ()
+        self.bindings: tuple[Binding, ...] = ()
 
     def _answer(self) -> None:
         if self.failure is not None:
@@ -53,7 +60,7 @@ class Api:
         self._answer()
         return self.found
 
-    def bindings_from(self, exchange: str) -> tuple[BindingSpec, ...]:
+    def bindings_from(self, exchange: str) -> tuple[Binding, ...]:
         """Return what was set."""
         self._answer()
         return self.bindings
@@ -170,7 +177,7 @@ def test_bound_names_are_read_from_their_keys() -> None:
     """Names may have dots."""
     api = Api()
     api.bindings = tuple(
-        BindingSpec(source="nsb.v2.delay-delivery", target="t", key=key, target_is_queue=True)
+        Binding(source="nsb.v2.delay-delivery", target=queue_entity("t"), key=key)
         for key in ("#.Sales", "#.My.Sales", "#.")
     )
     assert facts(api).bound_names(V2) == frozenset(map(QueueName, ("Sales", "My.Sales")))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from migrator.rabbitmq.grants import grants_text, least_grants
-from tests.unit.rabbitmq.material import V1, V2
+from migrator.delays.routing import DelaysVersion, delays_prefix
+from migrator.rabbitmq.names import grants_text, least_grants
+
+V1, V2 = map(delays_prefix, (DelaysVersion.V1, DelaysVersion.V2))
 
 
 def test_patterns_cover_our_entities_and_the_delays() -> None:

@@ -17,7 +17,7 @@ from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.preflight.checks import Choices, Context, Satellites
 from migrator.preflight.findings import Finding, Level
 from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
-from migrator.rabbitmq.management import Room
+from migrator.rabbitmq.entities import Room
 from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
 

@@ -6,7 +6,7 @@ import pytest
 
 from migrator.preflight.checks.capacity import FACTOR, OVERHEAD_BYTES, check
 from migrator.preflight.findings import Level
-from migrator.rabbitmq.management import Room
+from migrator.rabbitmq.entities import Room
 from tests.unit.preflight.checks.fakes import NO_API, FakeBroker, preview
 
 ROWS = preview(destinations={"Sales": 1000}, size=10**6)
