@@ -18,9 +18,9 @@ from migrator.app.faults import FAULT_VARIABLE, fault_point
 from migrator.app.ledger import LedgerParts
 from migrator.config import Settings
 from migrator.config.work import MAX_BATCH_ROWS
-from migrator.delays.link_ports import Link
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused
+from migrator.handover.ports import Link
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Rules

@@ -9,7 +9,7 @@ from migrator.config import Settings, required_secret
 from migrator.nservicebus.timeouts import Lane
 
 if TYPE_CHECKING:  # each part is imported when it is made
-    from migrator.delays.destinations import RabbitDestinations
+    from migrator.delays.destinations import Destinations
     from migrator.preflight.broker import RabbitFacts
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
@@ -80,13 +80,13 @@ class BrokerParts:
         return RabbitFacts(self.connection, self.management)
 
     @cached_property
-    def destinations(self) -> RabbitDestinations:
+    def destinations(self) -> Destinations:
         """Binds destinations, or says why not; all lanes share what it remembers."""
         return self.new_destinations()
 
-    def new_destinations(self) -> RabbitDestinations:
+    def new_destinations(self) -> Destinations:
         """Return one that remembers nothing, and that nobody else waits for."""
-        from migrator.delays.destinations import DestinationRules, RabbitDestinations
+        from migrator.delays.destinations import DestinationRules, Destinations
 
         given = self.settings.broker
         rules = DestinationRules(
@@ -95,4 +95,4 @@ class BrokerParts:
             bind=not given.all_endpoints_support_delayed_delivery,
         )
         find = self.management.bindings_from if self.management else None
-        return RabbitDestinations(self.connection, rules, find_bindings=find)
+        return Destinations(self.connection, rules, find_bindings=find)

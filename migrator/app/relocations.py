@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from migrator.app.app import App
-from migrator.delays.destinations import DestinationRules, RabbitDestinations
-from migrator.delays.levels import Presence
+from migrator.delays.destinations import DestinationRules, Destinations
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import delivery_limit, utc_now
-from migrator.delays.topology import inspect_delays
+from migrator.delays.topology import Presence, inspect_delays
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.clocks import is_our_clock
@@ -168,7 +167,7 @@ def _relocation(
     return Relocation(
         levels=link.levels,
         relocator=link,
-        destinations=RabbitDestinations(
+        destinations=Destinations(
             target.connection,
             DestinationRules(version=target.version, topology=given.topology, bind=may_bind),
             find_bindings=find,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from migrator.app.app import App
 from migrator.app.recall import RecallWiring
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.scan import RabbitLevels, delivery_limit
 from migrator.rabbitmq.wire import Pump, Wire
@@ -48,7 +48,7 @@ class VerificationWiring:
         )
         return Verifier(parts, plan)
 
-    def _ladders(self) -> Sequence[Ladder]:
+    def _ladders(self) -> Sequence[LevelDepths]:
         return [self._app.broker_facts.ladder(delays) for delays in DelaysVersion]
 
     @contextmanager

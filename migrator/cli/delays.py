@@ -9,7 +9,7 @@ from migrator.cli.lazy import LazyGroup, Verb
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json
 from migrator.cli.session import Delays, Json, given, session_of
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.delays.topology import create_delays
 from migrator.errors import ExitCode
 from migrator.web.documents import ladder_document
@@ -104,7 +104,7 @@ def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False
     raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if ladder.missing else ExitCode.DONE)
 
 
-def _missing(ladder: Ladder) -> str:
+def _missing(ladder: LevelDepths) -> str:
     remedy = f"migrator delays create --delays {ladder.version}"
     if ladder.is_absent:
         return f"delays {ladder.version} do not exist here: {remedy}"

@@ -10,7 +10,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from migrator.delays.depths import Ladder, Step, span_text
+from migrator.delays.depths import LevelDepth, LevelDepths, span_text
 
 _RUNG_CHARS: Final = 16
 _NOT_KNOWN: Final = "not known"
@@ -19,7 +19,7 @@ _COLUMNS: Final = ("level", "for delays of", "", "ready", "unacked", "held", "co
 _NUMBERS: Final = frozenset({"for delays of", "ready", "unacked", "held", "consumers"})
 
 
-def ladder_table(ladder: Ladder) -> Table:
+def ladder_table(ladder: LevelDepths) -> Table:
     """Return the ladder as a table, level 27 first, with a last line of sums."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=False)
     for name in _COLUMNS:
@@ -33,7 +33,7 @@ def ladder_table(ladder: Ladder) -> Table:
     return table
 
 
-def _cells(step: Step, most: int) -> list[Text]:
+def _cells(step: LevelDepth, most: int) -> list[Text]:
     counts = (step.ready, step.unacknowledged, step.held, step.consumers)
     texts = [_count(count) for count in counts] if step.exists else [Text("")] * len(counts)
     if step.held:
@@ -47,7 +47,7 @@ def _cells(step: Step, most: int) -> list[Text]:
     ]
 
 
-def _rung(step: Step, most: int) -> Text:
+def _rung(step: LevelDepth, most: int) -> Text:
     """Return the rung; whatever is there gets a mark, however little it is beside the rest."""
     held, unacknowledged, ready = (
         max(1, _RUNG_CHARS * count // most) if count else 0
@@ -65,7 +65,7 @@ def _rung(step: Step, most: int) -> Text:
     return rung
 
 
-def _remark(step: Step) -> Text:
+def _remark(step: LevelDepth) -> Text:
     if not step.exists:
         return Text("missing", style=_HELD)
     if step.may_freeze:

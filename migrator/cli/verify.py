@@ -20,7 +20,7 @@ from migrator.cli.forms import Format, Output, about_of, chosen_form, write_resu
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
 from migrator.cli.session import Endpoints, Json, given, session_of, some_time
-from migrator.delays.level_ports import ScanLimits
+from migrator.delays.scan import ScanLimits
 from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.timeouts import EndpointName

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
-from migrator.delays.level_depths import level_queues
+from migrator.delays.depths import level_queues
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,

@@ -6,20 +6,31 @@ Source: reference ``native-delays.md`` sections 2, 3 and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion, level_name
+from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import BITS
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import QueueFacts, QueueState
+from migrator.rabbitmq.server import find_queues
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
 
 FREEZING: Final = 32
 """Messages: the prefetch of the broker's own dead-letter worker; that many stop a level."""
+_NO_API: Final = "only the management API tells; set broker.management_url"
+_YOUNG: Final = "some levels are so new that the broker has no counts yet"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LevelDepth:
     """One level queue."""
 
     level: int
@@ -64,11 +75,11 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class LevelDepths:
     """All levels of one generation, highest first."""
 
     version: DelaysVersion
-    steps: tuple[Step, ...]
+    steps: tuple[LevelDepth, ...]
     gap: str = ""
     """Why something is not known; empty when everything is."""
 
@@ -94,12 +105,14 @@ class Ladder:
         )
 
 
-def build_ladder(version: DelaysVersion, steps: Iterable[Step], *, gap: str = "") -> Ladder:
+def build_level_depths(
+    version: DelaysVersion, steps: Iterable[LevelDepth], *, gap: str = ""
+) -> LevelDepths:
     """Return a ladder of *steps* in any order; levels that are not among them do not exist."""
     by_level = {step.level: step for step in steps}
     levels = range(BITS - 1, -1, -1)
-    whole = tuple(by_level.get(level, Step(level=level, exists=False)) for level in levels)
-    return Ladder(version=version, steps=whole, gap=gap)
+    whole = tuple(by_level.get(level, LevelDepth(level=level, exists=False)) for level in levels)
+    return LevelDepths(version=version, steps=whole, gap=gap)
 
 
 def span_text(seconds: int) -> str:
@@ -119,3 +132,62 @@ def _sum(counts: Iterable[int | None]) -> int | None:
             return None
         total += count
     return total
+
+
+# ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+
+def read_level_depths(
+    settings: ConnectionSettings, management: ManagementApi | None, version: DelaysVersion
+) -> LevelDepths:
+    """Return every level with what is known of it; without the API that is only what is ready.
+
+    The API's counts lag by some seconds.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    names = {level_name(version, level): level for level in range(BITS)}
+    if management is None:
+        return build_level_depths(version, _plain(settings, names), gap=_NO_API)
+    try:
+        told = level_queues(management, version)
+    except TargetError as exc:
+        return build_level_depths(version, _plain(settings, names), gap=str(exc))
+    steps = {names[queue.name]: _told(names[queue.name], queue) for queue in told if queue.is_told}
+    young = {queue.name: names[queue.name] for queue in told if not queue.is_told}
+    if young:
+        steps |= {step.level: step for step in _plain(settings, young)}
+    return build_level_depths(version, steps.values(), gap=_YOUNG if young else "")
+
+
+def level_queues(management: ManagementApi, version: DelaysVersion) -> Sequence[QueueState]:
+    """Return the level queues that exist, as the management API tells them.
+
+    Raises:
+        TargetError: It does not answer, or refuses.
+    """
+    names = {level_name(version, level) for level in range(BITS)}
+    pattern = "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
+    return [queue for queue in management.queues(pattern) if queue.name in names]
+
+
+def _told(level: int, queue: QueueState) -> LevelDepth:
+    return LevelDepth(
+        level=level,
+        ready=queue.ready,
+        unacknowledged=queue.unacked,
+        held=queue.held_back,
+        consumers=queue.consumers,
+    )
+
+
+def _plain(settings: ConnectionSettings, names: dict[str, int]) -> Iterable[LevelDepth]:
+    found = find_queues(settings, names)
+    return [_counted(level, found[name]) for name, level in names.items()]
+
+
+def _counted(level: int, queue: QueueFacts | None) -> LevelDepth:
+    if queue is None:
+        return LevelDepth(level=level, exists=False)
+    return LevelDepth(level=level, ready=queue.ready, consumers=queue.consumers)

@@ -12,18 +12,24 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import DelaysVersion, Topology, delivery_binding_key, delivery_exchange
+from migrator.delays.routing import (
+    DelaysVersion,
+    Topology,
+    Unreachable,
+    delivery_binding_key,
+    delivery_exchange,
+)
 from migrator.delays.topology import FindBindings
 from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session, can_exist
 from migrator.rabbitmq.connection import ConnectionSettings, EntityAbsent, EntityLocked
-from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
+from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +48,8 @@ class DestinationRules:
     """So that what an operator has just mended is seen at once."""
 
 
-class RabbitDestinations:
-    """Implements ``ports.Destinations``; may be asked by several threads."""
+class Destinations:
+    """Whether messages would find their way out of the delays; may be asked by several threads."""
 
     def __init__(
         self,
@@ -70,7 +76,12 @@ class RabbitDestinations:
         self._remembered: dict[QueueName, tuple[float, Unreachable | None]] = {}
 
     def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
-        """Return those of *names* that messages would not reach; see ``ports.Destinations``."""
+        """Bind each of *names* to the delivery exchange; return those that cannot be.
+
+        Raises:
+            TargetUnavailable: The broker cannot be asked now.
+            AccessRefused: We may not bind one of them, which says nothing about its rows.
+        """
         with self._lock:
             unknown = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
             if unknown:
@@ -111,42 +122,17 @@ class RabbitDestinations:
 
     def _look(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
         try:
-            if not name or (admin.queue(name) is None and not admin.has_exchange(name)):
-                return unknown(name)
-            if self._is_conventional(admin, name):
-                return self._conventional(admin, name)
-            return self._direct(admin, name)
+            found = find_target(admin, name, self._rules.topology, self._find_bindings)
+            return found if isinstance(found, Unreachable) else self._bind(admin, name, found)
         except EntityLocked as exc:
-            return unbound(name, f"its queue is exclusive to another connection ({exc})")
+            return _locked(name, exc)
 
-    def _is_conventional(self, admin: AdminSession, name: QueueName) -> bool:
-        if self._rules.topology is Topology.AUTO:
-            return admin.has_exchange(name)
-        return self._rules.topology is Topology.CONVENTIONAL
-
-    def _conventional(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
-        if not admin.has_exchange(name):
-            return unbound(name, "the queue exists, but the exchange that leads to it does not")
-        if admin.queue(name) is None:
-            return unbound(name, "the exchange exists, but no queue of that name")
-        if leads_nowhere(self._find_bindings, name):
-            return unbound(name, "its exchange does not lead to its queue")
-        return self._bound(admin, name, to_queue=False)
-
-    def _direct(self, admin: AdminSession, name: QueueName) -> Unreachable | None:
-        if admin.queue(name) is None:
-            return unknown(name)
-        return self._bound(admin, name, to_queue=True)
-
-    def _bound(self, admin: AdminSession, name: QueueName, *, to_queue: bool) -> Unreachable | None:
-        binding = Binding(
-            source=delivery_exchange(self._rules.version),
-            target=queue_entity(name) if to_queue else exchange_entity(name),
-            key=delivery_binding_key(name),
-        )
+    def _bind(self, admin: AdminSession, name: QueueName, target: Entity) -> Unreachable | None:
+        source, key = delivery_exchange(self._rules.version), delivery_binding_key(name)
+        binding = Binding(source=source, target=target, key=key)
         if not self._rules.bind:
             missing = self._is_missing(binding)
-            return unbound(name, "nothing binds it to the delays") if missing else None
+            return _unbound(name, "nothing binds it to the delays") if missing else None
         try:
             admin.bind(binding)
         except AccessRefused as exc:  # a right that we miss is no fault of the rows
@@ -155,7 +141,7 @@ class RabbitDestinations:
                 "grant what `migrator broker grants` prints"
             ) from exc
         except EntityAbsent:
-            return unknown(name)  # deleted since we looked
+            return _unknown(name)  # deleted since we looked
         return None
 
     def _is_missing(self, wanted: Binding) -> bool:
@@ -167,7 +153,32 @@ class RabbitDestinations:
         return self._find_bindings is not None and wanted not in self._find_bindings(wanted.source)
 
 
-def leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
+def find_target(
+    admin: AdminSession, name: QueueName, topology: Topology, find_bindings: FindBindings | None
+) -> Entity | Unreachable:
+    """Return the entity that takes messages for *name*: its exchange, or its queue; or why none.
+
+    Without *find_bindings*, an exchange is taken to lead to its queue. Creates nothing.
+    """
+    try:
+        has_queue = bool(name) and admin.queue(name) is not None
+        by_exchange = bool(name) and topology is not Topology.DIRECT and admin.has_exchange(name)
+    except EntityLocked as exc:
+        return _locked(name, exc)
+    if not has_queue and by_exchange:
+        return _unbound(name, "the exchange exists, but no queue of that name")
+    if not has_queue:
+        return _unknown(name)
+    if by_exchange:
+        if _leads_nowhere(find_bindings, name):
+            return _unbound(name, "its exchange does not lead to its queue")
+        return exchange_entity(name)
+    if topology is Topology.CONVENTIONAL:
+        return _unbound(name, "the queue exists, but the exchange that leads to it does not")
+    return queue_entity(name)
+
+
+def _leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bool:
     """Return whether the API knows that an endpoint's exchange misses its queue.
 
     A courtesy that no other tool offers, so an API that does not answer changes nothing.
@@ -175,26 +186,26 @@ def leads_nowhere(find_bindings: FindBindings | None, exchange: QueueName) -> bo
     if find_bindings is None:
         return False
     try:
-        found = tuple(find_bindings(exchange))
+        return all(binding.target != queue_entity(exchange) for binding in find_bindings(exchange))
     except TargetError as exc:
         _log.info(
             "the management API did not tell where an exchange leads",
             extra={"action": "bindings_unknown", "destination": exchange, "detail": str(exc)},
         )
         return False
-    return not any(b.target == queue_entity(exchange) for b in found)
 
 
-def unknown(name: QueueName) -> Unreachable:
-    """Return that the broker has no such queue."""
-    return Unreachable(
-        reason=Reason.DESTINATION_UNKNOWN, detail=f"the broker has no queue {name!r}"
-    )
+def _unknown(name: QueueName) -> Unreachable:
+    detail = f"the broker has no queue {name!r}"
+    return Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail=detail)
 
 
-def unbound(name: QueueName, detail: str) -> Unreachable:
-    """Return that messages for *name* would not find its queue."""
+def _unbound(name: QueueName, detail: str) -> Unreachable:
     return Unreachable(reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: {detail}")
+
+
+def _locked(name: QueueName, error: EntityLocked) -> Unreachable:
+    return _unbound(name, f"its queue is exclusive to another connection ({error})")
 
 
 def find_unbindable(
@@ -217,3 +228,130 @@ def find_unbindable(
             except EntityLocked:  # exclusive to somebody: the rights were looked at before
                 continue
     return refused
+
+
+# ── what is missing, for a person ────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationBinding:
+    """How far the way from the delays to one destination is there.
+
+    A message leaves by a binding ``#.<destination>`` of the delivery exchange, either straight to
+    the queue or to an exchange of its name that leads there (``native-delays.md`` section 2).
+    """
+
+    version: DelaysVersion
+    destination: QueueName
+    has_queue: bool
+    has_exchange: bool
+    """Of the destination's name."""
+    is_bound: bool
+    """Something is bound to the delivery exchange for it."""
+    leads_on: bool
+    """What is bound for it is a queue, or an exchange that leads on."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its messages leave the delays."""
+        return self.is_bound and self.leads_on
+
+    @property
+    def problem(self) -> str:
+        """What is missing, in words; empty when nothing is."""
+        if self.is_open:
+            return ""
+        if not self.has_queue:
+            return "its queue does not exist"
+        if not self.is_bound:
+            return "nothing binds it to the delays"
+        return "it is bound to the delays, but its exchange leads nowhere"
+
+    @property
+    def missing(self) -> tuple[Binding, ...]:
+        """The bindings to be made, the last stretch first; empty when the way is open.
+
+        Once they are made, messages that wait in the levels leave them.
+        """
+        if self.is_open:
+            return ()
+        last = self._binding(self.destination, "", to_queue=True)
+        first = self._binding(
+            delivery_exchange(self.version),
+            delivery_binding_key(self.destination),
+            to_queue=not self.has_exchange,
+        )
+        if not self.has_exchange:
+            return (first,)
+        needed = [] if self.leads_on and self.has_queue else [last]
+        return (*needed, *([] if self.is_bound else [first]))
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in words; empty when the way is open."""
+        if self.is_open:
+            return ""
+        steps = [] if self.has_queue else [f"create queue {self.destination}"]
+        steps += [_sentence(binding) for binding in self.missing]
+        return "start its endpoint once with its installers, or " + ", then ".join(steps)
+
+    def _binding(self, source: str, key: str, *, to_queue: bool) -> Binding:
+        entity = queue_entity if to_queue else exchange_entity
+        return Binding(source=source, target=entity(self.destination), key=key)
+
+
+def _sentence(binding: Binding) -> str:
+    kind = "queue" if binding.target_is_queue else "exchange"
+    key = f"with key {binding.key}" if binding.key else "without a key"
+    return f"bind exchange {binding.source} to {kind} {binding.target.name} {key}"
+
+
+def find_destination_bindings(
+    settings: ConnectionSettings,
+    version: DelaysVersion,
+    names: Collection[QueueName],
+    find_bindings: FindBindings,
+) -> Mapping[QueueName, DestinationBinding]:
+    """Return how far the way to each of *names* is there; makes nothing.
+
+    Raises:
+        TargetError: The broker, or its management API, cannot be asked.
+    """
+    bound: defaultdict[str, list[Binding]] = defaultdict(list)
+    for binding in find_bindings(delivery_exchange(version)):
+        bound[binding.key].append(binding)
+    with admin_session(settings, purpose="look for destinations") as admin:
+        return {
+            name: _destination_binding(
+                admin, version, name, bound[delivery_binding_key(name)], find_bindings
+            )
+            for name in names
+        }
+
+
+def _destination_binding(
+    admin: AdminSession,
+    version: DelaysVersion,
+    name: QueueName,
+    bound: Sequence[Binding],
+    find_bindings: FindBindings,
+) -> DestinationBinding:
+    return DestinationBinding(
+        version=version,
+        destination=name,
+        has_queue=_has_queue(admin, name),
+        has_exchange=admin.has_exchange(name),
+        is_bound=bool(bound),
+        leads_on=_leads_on(bound, find_bindings),
+    )
+
+
+def _has_queue(admin: AdminSession, name: QueueName) -> bool:
+    try:
+        return admin.queue(name) is not None
+    except EntityLocked:  # exclusive to somebody, so it is there
+        return True
+
+
+def _leads_on(bound: Iterable[Binding], find_bindings: FindBindings) -> bool:
+    return any(b.target_is_queue or any(True for _ in find_bindings(b.target.name)) for b in bound)

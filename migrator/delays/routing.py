@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from migrator.errors import TargetUnavailable
+from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BITS, KEY_PREFIX_CHARS, MAX_DELAY_S, QueueName
 from migrator.nservicebus.wiretime import seconds_up
 from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
@@ -99,6 +100,14 @@ class Infrastructure:
 def delays_prefix(version: DelaysVersion) -> str:
     """Return how the names of all exchanges and queues of a generation begin."""
     return _PREFIX[version]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreachable:
+    """Why messages for a destination may not enter the delays."""
+
+    reason: Reason
+    detail: str
 
 
 def delivery_exchange(version: DelaysVersion) -> str:

@@ -23,10 +23,11 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from migrator.delays.level_ports import LevelMessage, ScanEnd, ScanLimits
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import BITS
@@ -38,6 +39,7 @@ from migrator.rabbitmq.wire import Wire
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
+
 
 MAX_PREFETCH: Final = 65_535
 DELIVERY_COUNT: Final = "x-delivery-count"
@@ -56,6 +58,104 @@ _ACK_SIZE: Final = 13
 _BASIC, _BASIC_ACK, _FRAME_END = 60, 80, 0xCE
 
 Now = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelMessage:
+    """One message as it was found in the queue of a level; nothing in it can be trusted."""
+
+    tag: int
+    """Names it in its scan, and nowhere else."""
+    routing_key: str
+    seen_at: datetime
+    """Aware, UTC: when it came to us."""
+    headers: Mapping[str, object]
+    """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
+    message_id: str | None
+    app_id: str | None = None
+    raw_properties: bytes = field(repr=False)
+    """Flags and properties as they came, ``x-death`` included."""
+    body: bytes = field(repr=False)
+    problem: str | None = None
+    """Why routing key or properties could not be read; the fields above are then empty."""
+
+
+class ScanEnd(Enum):
+    """Why a scan delivers nothing more."""
+
+    EMPTY = "empty"
+    """The queue has nothing left that is not held by us."""
+    SHARED = "shared"
+    """Nothing is left for us, but somebody else consumes the queue, and may hold messages."""
+    HELD_LONG_ENOUGH = "held long enough"
+    """What is held had to go back; more may be in the queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLimits:
+    """How much of a queue is held, and for how long."""
+
+    prefetch: int = 2000
+    """Messages delivered ahead of the caller; more consumers come as messages stay held."""
+    hold_s: float = 20.0
+    """After so long, nothing more is delivered; far below the broker's 30 minutes."""
+    quiet_s: float = 0.1
+    """The queue is asked whether it is empty when it has delivered nothing for so long."""
+
+
+class LevelScan(Protocol):
+    """One level queue while somebody goes through it; used by one thread only.
+
+    Messages come in the order of the queue, each once, until ``receive`` returns nothing.
+    """
+
+    @property
+    def end(self) -> ScanEnd | None:
+        """Why nothing more comes; None while more may come."""
+        ...
+
+    def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
+        """Return the next messages, waiting for them; empty at the end of the scan.
+
+        What earlier calls returned and nobody acknowledged counts as held from now on.
+
+        Raises:
+            DeliveryLimitNear: A message has come back so often that the broker would soon
+                dead-letter it for that, before its time. All that is held goes back.
+            TargetUnavailable: The connection went away; all that is held goes back.
+        """
+        ...
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Settle messages; they never come back once the broker has read this.
+
+        Raises:
+            TargetUnavailable: The connection was already gone; they all come back.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what is held; repeating is harmless, and so is a connection that is gone."""
+        ...
+
+
+class Levels(Protocol):
+    """The level queues of one generation on one broker, over one connection."""
+
+    def scan(self, level: int, limits: ScanLimits) -> LevelScan:
+        """Begin to consume the queue of *level*.
+
+        Raises:
+            TargetError: It does not exist, or may not be read.
+        """
+        ...
+
+    def ready(self) -> Mapping[int, int]:
+        """Return how many messages wait in each level queue that exists; changes nothing.
+
+        What consumers hold, and what waits for a place to be dead-lettered to, is not counted.
+        """
+        ...
 
 
 def utc_now() -> datetime:
@@ -88,7 +188,7 @@ def delivery_limit(
 
 
 class RabbitLevels:
-    """Implements ``ports.Levels`` over one wire, which others may use as well."""
+    """Implements ``Levels`` over one wire, which others may use as well."""
 
     def __init__(
         self,
@@ -105,7 +205,7 @@ class RabbitLevels:
         self._now = now
 
     def scan(self, level: int, limits: ScanLimits) -> RabbitLevelScan:
-        """Begin to consume the queue of *level*; see ``ports.Levels``."""
+        """Begin to consume the queue of *level*; see ``Levels``."""
         name = level_name(self._version, level)
         return RabbitLevelScan(self._wire, name, limits, limit=self._limit, now=self._now)
 
@@ -114,7 +214,7 @@ class RabbitLevels:
         return RabbitLevelScan(self._wire, name, limits, limit=None, now=self._now)
 
     def ready(self) -> Mapping[int, int]:
-        """Return how many messages wait in each level queue; see ``ports.Levels``."""
+        """Return how many messages wait in each level queue; see ``Levels``."""
         channel = self._wire.channel()
         found = {}
         for level in range(BITS):
@@ -135,7 +235,7 @@ def _facts(wire: Wire, channel: Any, queue: str) -> QueueFacts:
 
 
 class RabbitLevelScan:
-    """Implements ``ports.LevelScan``; made by ``RabbitLevels.scan``."""
+    """Implements ``LevelScan``; made by ``RabbitLevels.scan``."""
 
     def __init__(
         self, wire: Wire, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
@@ -170,7 +270,7 @@ class RabbitLevelScan:
         self._add_consumer()
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
-        """Return the next messages; see ``ports.LevelScan``."""
+        """Return the next messages; see ``LevelScan``."""
         self._wire.pump.check()
         self._wire.pump.step(0)  # heartbeats are served even if much has arrived already
         if self._unsettled == len(self._arrived):
@@ -193,14 +293,14 @@ class RabbitLevelScan:
         return self.end is not None
 
     def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle messages; see ``ports.LevelScan``."""
+        """Settle messages; see ``LevelScan``."""
         frames = [_ack(self._channel.channel_number, tag) for tag in tags]
         if frames:
             self._unsettled -= len(frames)
             self._wire.send([b"".join(frames)])
 
     def close(self) -> None:
-        """Give back what is held; see ``ports.LevelScan``."""
+        """Give back what is held; see ``LevelScan``."""
         if self._is_closed:
             return
         self._is_closed = True

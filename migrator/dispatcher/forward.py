@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from migrator.delays.link_ports import Destinations
+from migrator.delays.destinations import Destinations
 from migrator.delays.routing import LONGEST_DELAY
 from migrator.dispatcher.delivery import to_forward
 from migrator.dispatcher.intake import Changes, Read, Taken, not_reached, understood, unfit

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.dispatcher.delivery import to_pass_on
 from migrator.dispatcher.outbox import Item, PassedOn
 from migrator.dispatcher.ports import Delivery, Routes

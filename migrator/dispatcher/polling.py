@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.dispatcher.delivery import to_dispatch
 from migrator.dispatcher.outbox import StoredRow
 from migrator.dispatcher.ports import Dispatching, Route, Routes

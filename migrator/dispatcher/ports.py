@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import Lane, NativeMessage, QueueName

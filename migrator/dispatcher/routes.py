@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from migrator.delays.destinations import leads_nowhere, unbound, unknown
-from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import Topology
+from migrator.delays.destinations import find_target
+from migrator.delays.routing import Topology, Unreachable
 from migrator.delays.topology import FindBindings
 from migrator.dispatcher.ports import Route
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
-from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.entities import Kind
 
 
 class RabbitRoutes:
@@ -84,19 +84,8 @@ class RabbitRoutes:
         return self._monotonic_s() - asked_s <= limit_s
 
     def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
-        try:
-            has_queue = bool(name) and admin.queue(name) is not None
-            is_direct = self._topology is Topology.DIRECT
-            has_exchange = bool(name) and not is_direct and admin.has_exchange(name)
-        except EntityLocked as exc:
-            return unbound(name, f"its queue is exclusive to another connection ({exc})")
-        if not has_queue:
-            detail = "the exchange exists, but no queue of that name"
-            return unbound(name, detail) if has_exchange else unknown(name)
-        if not has_exchange and self._topology is not Topology.CONVENTIONAL:
-            return Route(exchange="", routing_key=name)
-        if not has_exchange:
-            return unbound(name, "the queue exists, but the exchange that leads to it does not")
-        if leads_nowhere(self._find_bindings, name):
-            return unbound(name, "its exchange does not lead to its queue")
-        return Route(exchange=name, routing_key="")
+        found = find_target(admin, name, self._topology, self._find_bindings)
+        if isinstance(found, Unreachable):
+            return found
+        is_queue = found.kind is Kind.QUEUE
+        return Route(exchange="" if is_queue else name, routing_key=name if is_queue else "")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.dispatcher.due_rows import DueRows
 from migrator.dispatcher.incoming import Incoming
 from migrator.dispatcher.outbox import (

@@ -18,8 +18,7 @@ from sqlalchemy import Connection
 from migrator import __version__
 from migrator.app import App
 from migrator.app.recall import RecallWiring
-from migrator.delays.level_ports import LevelMessage, ScanLimits
-from migrator.delays.scan import MAX_PREFETCH, RabbitLevels
+from migrator.delays.scan import MAX_PREFETCH, LevelMessage, RabbitLevels, ScanLimits
 from migrator.errors import NotChecked, PreflightRefused
 from migrator.failover.rules import Settlement
 from migrator.failover.store import FailoverTerms

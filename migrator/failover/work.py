@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import PreflightRefused
 from migrator.failover.rules import SeenRow
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID

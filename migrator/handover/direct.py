@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from migrator.delays.link_ports import Link, Unreachable
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion, Unreachable
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
+from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, at_half, outgoing
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.delays.link_ports import Link
 from migrator.errors import LedgerError, MessageTooLarge, SourceGone
 from migrator.handover.ahead import Ahead
 from migrator.handover.claiming import Claimer
 from migrator.handover.direct import DirectHandOver
+from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.size import PassSize
 from migrator.handover.staged import StagedHandOver

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.delays.link_ports import Outgoing, Staging
 from migrator.delays.routing import DelaysVersion, has_delay, level_name
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
+from migrator.handover.ports import Outgoing, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BITS, Lane

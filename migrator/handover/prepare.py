@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from migrator.delays.link_ports import Destinations, Outgoing
+from migrator.delays.destinations import Destinations
 from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.handover.holding import Holding, Lost
+from migrator.handover.ports import Outgoing
 from migrator.ledger.ports import Batches
 from migrator.ledger.work import Batch, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Rules, convert

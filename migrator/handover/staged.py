@@ -21,9 +21,9 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Final
 
-from migrator.delays.link_ports import Staging
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
+from migrator.handover.ports import Staging
 from migrator.handover.prepare import Prepared, at_half, outgoing
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.link_ports import Held, Outgoing
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import HandOverDoubtful, TargetUnavailable
+from migrator.handover.ports import Held, Outgoing
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import BITS, Lane

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from migrator.database.engine import reading, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint

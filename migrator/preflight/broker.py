@@ -10,19 +10,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from migrator.delays.bindings import find_ways
-from migrator.delays.depths import Ladder
-from migrator.delays.destinations import find_unbindable
-from migrator.delays.level_depths import level_queues, read_ladder
-from migrator.delays.levels import DelaysInspection, Presence
+from migrator.delays.depths import LevelDepths, level_queues, read_level_depths
+from migrator.delays.destinations import (
+    DestinationBinding,
+    find_destination_bindings,
+    find_unbindable,
+)
 from migrator.delays.routing import (
     DelaysVersion,
     delivery_binding_key,
     delivery_exchange,
     level_name,
 )
-from migrator.delays.topology import inspect_delays
-from migrator.delays.ways import Way
+from migrator.delays.topology import DelaysInspection, Presence, inspect_delays
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import BITS, QueueName
 from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
@@ -143,9 +143,11 @@ class RabbitFacts:
 
     def ways(
         self, version: DelaysVersion, names: Collection[QueueName]
-    ) -> Mapping[QueueName, Way] | NotChecked:
+    ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
         """Return the way to each of *names*; see ``ports.BrokerFacts``."""
-        return self._asked(lambda api: find_ways(self._settings, version, names, api.bindings_from))
+        return self._asked(
+            lambda api: find_destination_bindings(self._settings, version, names, api.bindings_from)
+        )
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
         """Return how many messages hang in each level; see ``ports.BrokerFacts``."""
@@ -157,9 +159,9 @@ class RabbitFacts:
             return NotChecked(reason="the levels are so new that the broker has no counts yet")
         return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
 
-    def ladder(self, version: DelaysVersion) -> Ladder:
+    def ladder(self, version: DelaysVersion) -> LevelDepths:
         """Return what waits in each level; see ``ports.BrokerFacts``."""
-        return read_ladder(self._settings, self._management, version)
+        return read_level_depths(self._settings, self._management, version)
 
     def alarms(self) -> Sequence[str] | NotChecked:
         """Return the alarms in force; see ``ports.BrokerFacts``."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
+from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.ways import Way
 from migrator.errors import NotChecked
 from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
@@ -113,7 +113,7 @@ class BrokerFacts(Protocol):
 
     def ways(
         self, version: DelaysVersion, names: Collection[QueueName]
-    ) -> Mapping[QueueName, Way] | NotChecked:
+    ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
         """Return how far the way from the delays to each of *names* is there."""
         ...
 
@@ -121,7 +121,7 @@ class BrokerFacts(Protocol):
         """Return how many expired messages wait in vain for a target, by level; no zeros."""
         ...
 
-    def ladder(self, version: DelaysVersion) -> Ladder:
+    def ladder(self, version: DelaysVersion) -> LevelDepths:
         """Return every level of *version* with what waits in it, as far as it is known."""
         ...
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, BatchState, Mode
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.errors import MigratorError
 from migrator.ledger.report import AuditEvent, Progress
 from migrator.nservicebus.timeouts import EndpointName
@@ -43,7 +43,7 @@ class Reads(Protocol):
         """Return the latest events, newest first."""
         ...
 
-    def ladder(self) -> Ladder:
+    def ladder(self) -> LevelDepths:
         """Return the delay levels."""
         ...
 
@@ -71,7 +71,7 @@ class Seen:
     at_s: float
     """Monotonic; when the progress was read."""
     events: Sequence[AuditEvent] = ()
-    ladder: Ladder | None = None
+    ladder: LevelDepths | None = None
     counts: Mapping[EndpointName, Counted] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     """What → why it could not be read the last time."""

@@ -10,13 +10,13 @@ from typing import Generic
 
 from migrator.app import App
 from migrator.app.dispatchers import DispatcherPlan, DispatcherWiring
-from migrator.delays.link_ports import Link
 from migrator.dispatcher.parts import DispatcherParts
 from migrator.dispatcher.ports import SatelliteLink
 from migrator.dispatcher.session import DispatcherSession
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import HandedOver, LaneParts, LaneSession
+from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease
 from migrator.ledger.work import StoreEndpoint, T
 from migrator.nservicebus.timeouts import EndpointName, RunId

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from migrator.app import App
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.ledger.report import AuditEvent, Progress
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -30,7 +30,7 @@ class AppReads:
         """Return the latest events, newest first."""
         return self._app.books.latest_events(limit=limit)
 
-    def ladder(self) -> Ladder:
+    def ladder(self) -> LevelDepths:
         """Return the delay levels."""
         return self._app.broker_facts.ladder(self._app.plan.delays)
 

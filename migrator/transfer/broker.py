@@ -12,9 +12,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import DelaysVersion, has_delay, level_name
-from migrator.delays.scan import RabbitLevels
+from migrator.delays.scan import LevelMessage, RabbitLevels
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
 from migrator.nservicebus.tags import Attempt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import DelaysVersion, parse_routing_key
+from migrator.delays.scan import LevelMessage
 from migrator.nservicebus.headers import BROKER_INSTRUCTIONS
 from migrator.nservicebus.timeouts import QueueName
 from migrator.transfer.outcome import WhyLeft

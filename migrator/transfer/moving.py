@@ -20,15 +20,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from migrator.delays.level_ports import (
-    LevelMessage,
-    Levels,
-    LevelScan,
-    ScanEnd,
-    ScanLimits,
-)
-from migrator.delays.link_ports import Destinations, Unreachable
-from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, address, delay_s
+from migrator.delays.destinations import Destinations
+from migrator.delays.routing import TOP_LEVEL, Address, DelaysVersion, Unreachable, address, delay_s
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.messages import PublishResult

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import DelaysVersion, parse_routing_key
+from migrator.delays.scan import LevelMessage
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import row_tag

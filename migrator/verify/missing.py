@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from migrator.delays.depths import Step
+from migrator.delays.depths import LevelDepth
 from migrator.delays.routing import TOP_LEVEL, DelaysVersion
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.tags import RowTag
@@ -158,16 +158,16 @@ def _mark(line: Line) -> RowTag:
     return RowTag(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
 
 
-def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, Step]]:
+def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, LevelDepth]]:
     return [(each.version, step) for each in found.ladders for step in each.steps if step.exists]
 
 
-def _is_dark(delays: DelaysVersion, step: Step) -> bool:
+def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:
     """Return whether nobody tells how much a level holds back; classic queues hold nothing back."""
     return delays is DelaysVersion.V2 and step.held is None
 
 
-def _away(step: Step) -> int:
+def _away(step: LevelDepth) -> int:
     """Return how many messages of a level nobody can read: held back, or with somebody."""
     return (step.held or 0) + (step.unacknowledged or 0)
 

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.delays.depths import Ladder
-from migrator.delays.level_ports import Levels, ScanLimits
+from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.scan import Levels, ScanLimits
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.timeouts import EndpointName
@@ -54,7 +54,7 @@ class Parts:
     books: Verifications
     ledger_id: str
     """By whose mark our messages are known."""
-    ladders: Callable[[], Sequence[Ladder]]
+    ladders: Callable[[], Sequence[LevelDepths]]
     """What waits in each level of each generation, by the broker's counts."""
     open_levels: Callable[[DelaysVersion], AbstractContextManager[Levels]]
     """Connects anew; ``seen_at`` of its messages is the time of ``clock``."""
@@ -76,7 +76,7 @@ class Parts:
 class Generations:
     """The delays that exist on the broker."""
 
-    ladders: Sequence[Ladder]
+    ladders: Sequence[LevelDepths]
     """Those that are looked into."""
     left_out: Sequence[DelaysVersion]
     """Those that the plan leaves out; whatever was not seen may be there."""

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from migrator.delays.depths import Ladder
-from migrator.delays.level_ports import Levels, ScanEnd, ScanLimits
+from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.scan import Levels, ScanEnd, ScanLimits
 from migrator.errors import DeliveryLimitNear
 from migrator.nservicebus.tags import RowTag
 from migrator.verify.findings import Findings
@@ -36,7 +36,11 @@ _SHARED: Final = "somebody else consumes it, and may hold messages that were not
 
 
 def sweep(
-    parts: Parts, plan: VerifyPlan, ladders: Iterable[Ladder], levels: Sequence[int], meet: Meet
+    parts: Parts,
+    plan: VerifyPlan,
+    ladders: Iterable[LevelDepths],
+    levels: Sequence[int],
+    meet: Meet,
 ) -> Mapping[Rung, str]:
     """Show every message of *levels* to *meet*; return the levels not gone through, with why.
 

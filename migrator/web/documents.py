@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
 from migrator.ledger.pause_reasons import Hold
 from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
@@ -148,7 +148,7 @@ def endpoint_documents(endpoints: Sequence[EndpointProgress]) -> list[Document]:
     ]
 
 
-def ladder_document(ladder: Ladder) -> Document:
+def ladder_document(ladder: LevelDepths) -> Document:
     """Return the delay levels, highest first; null: not known, or no such queue."""
     sums = ladder.totals
     return {

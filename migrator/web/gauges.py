@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from migrator.config.values import parse_duration
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.ledger.pause_reasons import Hold, Signal
 from migrator.ledger.report import LaneStatus, Progress
 from migrator.web.control_values import Liveness, Readiness
@@ -155,7 +155,7 @@ def _jobs(jobs: Sequence[JobView]) -> Iterator[Metric]:
     )
 
 
-def _levels(ladder: Ladder | None) -> Iterator[Metric]:
+def _levels(ladder: LevelDepths | None) -> Iterator[Metric]:
     steps = () if ladder is None else ladder.steps
     yield _gauge(
         "migrator_level_messages",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.ledger.pause_reasons import Hold
 from migrator.ledger.report import AuditEvent, Progress, QuarantinedRow
 from migrator.nservicebus.timeouts import EndpointName
@@ -46,7 +46,7 @@ class Snapshot:
     holds: Sequence[Hold]
     """Every hold there is."""
     knobs: Mapping[str, str]
-    ladder: Ladder | None
+    ladder: LevelDepths | None
     """None: the broker was not asked yet, or did not answer."""
     due: Sequence[tuple[str, int]]
     """Rows in the tables by how soon they are due, soonest first: (``up to 1h``, rows)."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from migrator.delays.destinations import DestinationRules, RabbitDestinations, find_unbindable
+from migrator.delays.destinations import DestinationRules, Destinations, find_unbindable
 from migrator.delays.routing import Topology, delays_prefix
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetUnavailable
@@ -60,13 +60,13 @@ def _conventional(channel: Any, name: str) -> None:
     channel.queue_bind(name, name, "")
 
 
-def _destinations(url: str, topology: Topology = Topology.AUTO, **rules: Any) -> RabbitDestinations:
+def _destinations(url: str, topology: Topology = Topology.AUTO, **rules: Any) -> Destinations:
     find_bindings = rules.pop("find_bindings", None)
     given = DestinationRules(version=V2, topology=topology, **rules)
-    return RabbitDestinations(connection(url), given, find_bindings=find_bindings)
+    return Destinations(connection(url), given, find_bindings=find_bindings)
 
 
-def _reasons(destinations: RabbitDestinations, *names: str) -> dict[str, Reason]:
+def _reasons(destinations: Destinations, *names: str) -> dict[str, Reason]:
     found = destinations.unreachable([QueueName(name) for name in names])
     return {name: unreachable.reason for name, unreachable in found.items()}
 
@@ -203,7 +203,7 @@ def test_an_exclusive_queue_is_refused(url: str) -> None:
 def test_answers_are_remembered_for_a_while(vhost: Vhost, url: str) -> None:
     """Known names are not asked for again until the time is over or somebody says forget."""
     now_s = 0.0
-    destinations = RabbitDestinations(
+    destinations = Destinations(
         connection(url),
         DestinationRules(version=V2, remembered_s=60, refusal_remembered_s=3),
         monotonic_s=lambda: now_s,

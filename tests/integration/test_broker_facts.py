@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from migrator.delays.level_depths import level_queues
+from migrator.delays.depths import level_queues
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, NotChecked, TargetUnavailable

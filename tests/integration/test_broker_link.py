@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.link_ports import Outgoing
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
 from migrator.handover.link import RabbitLink, open_link
+from migrator.handover.ports import Outgoing
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.connection import TlsFiles
 from migrator.rabbitmq.messages import PublishResult

@@ -11,9 +11,8 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.level_ports import LevelMessage
 from migrator.delays.routing import address
-from migrator.delays.scan import utc_now
+from migrator.delays.scan import LevelMessage, utc_now
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.timeouts import QueueName

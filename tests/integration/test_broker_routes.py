@@ -9,8 +9,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import Topology
+from migrator.delays.routing import Topology, Unreachable
 from migrator.dispatcher.link import open_satellite_link
 from migrator.dispatcher.ports import Letter, Route
 from migrator.dispatcher.routes import RabbitRoutes

@@ -9,11 +9,11 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.link_ports import Outgoing, Staging
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import create_delays
 from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
 from migrator.handover.link import RabbitLink
+from migrator.handover.ports import Outgoing, Staging
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import receipts_queue, router_exchange, staging_name

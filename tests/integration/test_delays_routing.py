@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from migrator.delays.destinations import DestinationRules, RabbitDestinations
+from migrator.delays.destinations import DestinationRules, Destinations
 from migrator.delays.routing import DelaysVersion, Topology
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.timeouts import QueueName
@@ -40,7 +40,7 @@ def url(vhost: Vhost) -> str:
     for version in (V1, V2):
         create_delays(settings, version)
         rules = DestinationRules(version=version, topology=Topology.DIRECT)
-        asked = RabbitDestinations(settings, rules).unreachable([QueueName("Sales.Orders")])
+        asked = Destinations(settings, rules).unreachable([QueueName("Sales.Orders")])
         assert not asked
     return vhost.amqp_url
 

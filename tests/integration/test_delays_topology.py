@@ -8,9 +8,8 @@ from urllib.parse import quote
 import pytest
 from pika.compat import long as as_int64
 
-from migrator.delays.levels import Presence
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.topology import create_delays, inspect_delays
+from migrator.delays.topology import Presence, create_delays, inspect_delays
 from migrator.errors import EntityMismatch
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost

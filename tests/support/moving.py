@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from migrator.config import HandOver
-from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError
 from migrator.ledger.pause_reasons import Hold, Signal
@@ -222,14 +222,14 @@ class MovingPanel:
             ],
         )
 
-    def _ladder(self) -> Ladder:
+    def _ladder(self) -> LevelDepths:
         done = sum(self._done.values())
         weights = {24: 3, 23: 9, 22: 20, 21: 30, 20: 21, 19: 12, 18: 8, 17: 5, 16: 3, 12: 1}
         ready = {level: done * weight // 112 for level, weight in weights.items()}
-        return build_ladder(
+        return build_level_depths(
             DelaysVersion.V2,
             [
-                Step(
+                LevelDepth(
                     level=level,
                     ready=ready.get(level, level % 3),
                     unacknowledged=0,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.delays.depths import Step, build_ladder
+from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.pause_reasons import Hold, Signal
@@ -119,8 +119,9 @@ def some_snapshot(*, holds: Sequence[Hold] = ()) -> Snapshot:
         ],
         holds=holds,
         knobs={"batch_size": "1000", "cutoff": "1m", "rate_limit": "0", "mode": "staged"},
-        ladder=build_ladder(
-            DelaysVersion.V2, [Step(level=3, ready=12, unacknowledged=0, held=40, consumers=0)]
+        ladder=build_level_depths(
+            DelaysVersion.V2,
+            [LevelDepth(level=3, ready=12, unacknowledged=0, held=40, consumers=0)],
         ),
         due=[("up to 1h", 11), ("later", 22)],
         events=[

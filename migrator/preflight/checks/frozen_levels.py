@@ -118,7 +118,7 @@ def _remedy(
         blamed = [each for each in rows if not ways[each.destination].is_open]
         fixes = [
             f"{each.rows} timeouts for {each.destination} were due in the past hour, "
-            f"and {ways[each.destination].gap}: {ways[each.destination].fix}"
+            f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
             for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_NAMED]
         ]
         if fixes:

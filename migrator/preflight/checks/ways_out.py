@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.ways import Way
 from migrator.errors import MigratorError, NotChecked
 from migrator.ledger.hand_overs import HandedOver
 from migrator.nservicebus.timeouts import QueueName
@@ -73,13 +73,13 @@ def _handed_over(
     return {each.destination: each for each in found}
 
 
-def _closed(way: Way, handed_over: HandedOver | None) -> Finding:
+def _closed(way: DestinationBinding, handed_over: HandedOver | None) -> Finding:
     if handed_over is None:
-        text = f"{way.gap}: delayed messages for it would not arrive"
-        return _finding(Level.WARNING, way.destination, text, way.fix)
+        text = f"{way.problem}: delayed messages for it would not arrive"
+        return _finding(Level.WARNING, way.destination, text, way.remedy)
     span = f"{handed_over.first_due:%Y-%m-%d %H:%M:%S} to {handed_over.last_due:%Y-%m-%d %H:%M:%S}"
-    text = f"{way.gap}, and {handed_over.rows} timeouts handed over for it are due {span} UTC"
-    return _finding(Level.REFUSED, way.destination, text, way.fix)
+    text = f"{way.problem}, and {handed_over.rows} timeouts handed over for it are due {span} UTC"
+    return _finding(Level.REFUSED, way.destination, text, way.remedy)
 
 
 def _finding(level: Level, subject: str, text: str, remedy: str = "") -> Finding:

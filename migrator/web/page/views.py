@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from migrator.delays.depths import Ladder
+from migrator.delays.depths import LevelDepths
 from migrator.ledger.pause_reasons import Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
 from migrator.reports.drawing import pictures
@@ -250,7 +250,7 @@ def _pace(view: EndpointView) -> str:
 # ── the delays, due times, events ───────────────────────────────────────────────────────────────
 
 
-def _rungs(ladder: Ladder) -> Sequence[Bar]:
+def _rungs(ladder: LevelDepths) -> Sequence[Bar]:
     shares = {
         step.level: (
             Share(kind="handed", label="waiting", count=step.ready or 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from migrator.cli import delays
-from migrator.delays.depths import Step, build_ladder
+from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.rabbitmq.connection import ConnectionSettings
 from tests.unit.cli.conftest import Program
@@ -33,7 +33,9 @@ def test_delays_are_created_on_demand(
 
 def test_levels_are_drawn(program: Program) -> None:
     """As a ladder, with what is held marked; exit code 0."""
-    program.broker.steps = ladder(Step(level=5, ready=3, unacknowledged=0, held=40, consumers=0))
+    program.broker.steps = ladder(
+        LevelDepth(level=5, ready=3, unacknowledged=0, held=40, consumers=0)
+    )
     ended = program("delays", "inspect")
     (line,) = [line for line in ended.out.splitlines() if line.startswith("05")]
     assert "may stand still" in line
@@ -45,7 +47,9 @@ def test_levels_are_drawn(program: Program) -> None:
 
 def test_what_is_not_known_is_said(program: Program) -> None:
     """Not shown as zero."""
-    program.broker.steps = ladder(Step(level=5, ready=3, consumers=0), gap="no management API")
+    program.broker.steps = ladder(
+        LevelDepth(level=5, ready=3, consumers=0), gap="no management API"
+    )
     ended = program("delays", "inspect")
     assert ended.err == "not known: no management API\n"
     assert "not known" in ended.out
@@ -55,10 +59,10 @@ def test_what_is_not_known_is_said(program: Program) -> None:
 
 def test_missing_levels_end_with_3(program: Program) -> None:
     """With the command that makes them."""
-    program.broker.steps = ladder(Step(level=5, exists=False))
+    program.broker.steps = ladder(LevelDepth(level=5, exists=False))
     ended = program("delays", "inspect", codes=[3])
     assert ended.err == "1 levels are missing: migrator delays create --delays v2\n"
-    program.broker.steps = build_ladder(DelaysVersion.V2, [])
+    program.broker.steps = build_level_depths(DelaysVersion.V2, [])
     ended = program("delays", "inspect", codes=[3])
     assert (ended.out, ended.err.partition(":")[0]) == ("", "delays v2 do not exist here")
 

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from migrator.cli.ladder import ladder_table
-from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from tests.unit.preflight.checks.fakes import ladder
 
 
-def drawn(steps: Ladder, *, width: int = 100, color: bool = False) -> list[str]:
+def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[str]:
     """Return the lines of a ladder."""
     stream = io.StringIO()
     system = "standard" if color else None
@@ -34,10 +34,10 @@ def test_each_level_is_a_rung() -> None:
 def test_rungs_are_filled_by_what_waits() -> None:
     """In proportion, and the least message is seen beside a million."""
     crowded = ladder(
-        Step(level=9, ready=1_000_000, unacknowledged=0, held=0, consumers=0),
-        Step(level=8, ready=500_000, unacknowledged=0, held=0, consumers=0),
-        Step(level=7, ready=1, unacknowledged=1, held=1, consumers=1),
-        Step(level=6, ready=999_998, unacknowledged=1, held=1, consumers=0),
+        LevelDepth(level=9, ready=1_000_000, unacknowledged=0, held=0, consumers=0),
+        LevelDepth(level=8, ready=500_000, unacknowledged=0, held=0, consumers=0),
+        LevelDepth(level=7, ready=1, unacknowledged=1, held=1, consumers=1),
+        LevelDepth(level=6, ready=999_998, unacknowledged=1, held=1, consumers=0),
     )
     by_level = {line[:2]: line for line in drawn(crowded)}
     assert "├" + "█" * 16 + "┤" in by_level["09"]
@@ -51,12 +51,12 @@ def test_rungs_are_filled_by_what_waits() -> None:
 @pytest.mark.parametrize(
     ("step", "remark"),
     [
-        (Step(level=3, exists=False), "missing"),
-        (Step(level=3, ready=0, held=1), "not passed on"),
-        (Step(level=3, ready=0, held=32), "may stand still"),
+        (LevelDepth(level=3, exists=False), "missing"),
+        (LevelDepth(level=3, ready=0, held=1), "not passed on"),
+        (LevelDepth(level=3, ready=0, held=32), "may stand still"),
     ],
 )
-def test_what_is_wrong_is_said_and_coloured(step: Step, remark: str) -> None:
+def test_what_is_wrong_is_said_and_coloured(step: LevelDepth, remark: str) -> None:
     """In red on a terminal."""
     (line,) = [text for text in drawn(ladder(step)) if text.startswith("03")]
     assert remark in line
@@ -66,7 +66,9 @@ def test_what_is_wrong_is_said_and_coloured(step: Step, remark: str) -> None:
 
 def test_what_is_not_known_is_not_drawn_as_zero() -> None:
     """Counts that nobody could ask for are named as such."""
-    plain = build_ladder(DelaysVersion.V2, [Step(level=n, ready=n, consumers=0) for n in range(28)])
+    plain = build_level_depths(
+        DelaysVersion.V2, [LevelDepth(level=n, ready=n, consumers=0) for n in range(28)]
+    )
     lines = drawn(plain)
     assert lines[1].count("not known") == 2
     assert lines[29].count("not known") == 2

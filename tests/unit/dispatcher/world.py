@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion, Unreachable
 from migrator.dispatcher.forward import Forwarding
 from migrator.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.dispatcher.parts import DispatcherParts

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from migrator.delays.link_ports import Held, Outgoing, Unreachable
+from migrator.delays.destinations import Destinations
+from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
+from migrator.handover.ports import Held, Outgoing
 from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
@@ -365,7 +367,7 @@ class MemoryStaging:
         self.unacked = []
 
 
-class MemoryDestinations:
+class MemoryDestinations(Destinations):
     """Every destination is fine but the ones named."""
 
     def __init__(self, lost: Mapping[str, Unreachable] | None = None) -> None:

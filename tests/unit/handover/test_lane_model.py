@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.link_ports import Outgoing, Unreachable
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.routing import DelaysVersion, Unreachable
 from migrator.errors import (
     ClockInDoubt,
     HandOverDoubtful,
@@ -27,6 +26,7 @@ from migrator.handover.claiming import Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneParts, LaneSession, Pace
+from migrator.handover.ports import Outgoing
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode

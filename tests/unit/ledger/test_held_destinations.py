@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.delays.link_ports import Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.ledger.held_destinations import HeldDestinations, is_over, wait_after
 from migrator.nservicebus.conversion import Reason
 from tests.unit.handover.memory import ENDPOINT, START, MemoryHeld

@@ -13,11 +13,11 @@ from typing import Any
 import pika
 
 from dev.servers import RabbitNode
-from migrator.delays.link_ports import Outgoing
 from migrator.delays.routing import DelaysVersion, address
 from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
 from migrator.handover.link import LinkSettings, RabbitLink, open_link
+from migrator.handover.ports import Outgoing
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
 from migrator.rabbitmq.addresses import parse_addresses

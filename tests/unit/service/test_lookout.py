@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from migrator.delays.depths import Ladder, build_ladder
+from migrator.delays.depths import LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
@@ -57,12 +57,12 @@ class Reads:
     def events(self, limit: int) -> Sequence[AuditEvent]:
         return []
 
-    def ladder(self) -> Ladder:
+    def ladder(self) -> LevelDepths:
         self.asked.append("ladder")
         self.clock.now_s += self.ladder_takes_s
         if self.broker is not None:
             raise self.broker
-        return build_ladder(DelaysVersion.V2, [])
+        return build_level_depths(DelaysVersion.V2, [])
 
     def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
         self.asked.append("counts")

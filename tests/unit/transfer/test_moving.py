@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 
-from migrator.delays.level_ports import (
-    LevelMessage,
-    Levels,
-    LevelScan,
-    ScanEnd,
-    ScanLimits,
-)
-from migrator.delays.link_ports import Unreachable
-from migrator.delays.routing import DelaysVersion, address, entry_level
+from migrator.delays.destinations import Destinations
+from migrator.delays.routing import DelaysVersion, Unreachable, address, entry_level
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
@@ -86,7 +80,7 @@ class FakeScan:
 
 
 @dataclass
-class Place:
+class Place(Destinations):
     """Levels, a target, and destinations: all of it in memory."""
 
     levels: dict[int, list[LevelMessage]] = field(default_factory=dict)

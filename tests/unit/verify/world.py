@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from migrator.delays.depths import Ladder, Step, build_ladder
-from migrator.delays.level_ports import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion, address, delay_s
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import DeliveryLimitNear
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import BatchState
@@ -239,10 +239,10 @@ class World:
         self.signs_of_life += 1
         return {level: len(found) for level, found in self.levels.items()}
 
-    def ladders(self) -> Sequence[Ladder]:
+    def ladders(self) -> Sequence[LevelDepths]:
         older = {} if self.v1 is None else {level: self.v1.get(level, []) for level in range(28)}
         steps = [
-            Step(
+            LevelDepth(
                 level=level,
                 exists=level not in self.missing_levels,
                 ready=len(self.levels.get(level, ())),
@@ -252,11 +252,11 @@ class World:
             for level in range(28)
         ]
         return [
-            build_ladder(
+            build_level_depths(
                 DelaysVersion.V1,
-                [Step(level=n, ready=len(found)) for n, found in older.items()],
+                [LevelDepth(level=n, ready=len(found)) for n, found in older.items()],
             ),
-            build_ladder(DelaysVersion.V2, steps, gap=self.gap),
+            build_level_depths(DelaysVersion.V2, steps, gap=self.gap),
         ]
 
     @contextmanager

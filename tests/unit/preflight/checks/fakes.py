@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from migrator.delays.depths import Ladder, Step, build_ladder
+from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
+from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.ways import Way
 from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
 from migrator.ledger.hand_overs import HandedOver
 from migrator.ledger.states import Mode
@@ -35,28 +35,28 @@ def way(
     has_queue: bool = True,
     has_exchange: bool = True,
     is_bound: bool = True,
-    leads: bool = True,
-) -> Way:
+    leads_on: bool = True,
+) -> DestinationBinding:
     """Return a way that is open unless told otherwise."""
-    return Way(
+    return DestinationBinding(
         version=DelaysVersion.V2,
         destination=QueueName(name),
         has_queue=has_queue,
         has_exchange=has_exchange,
         is_bound=is_bound,
-        leads=leads,
+        leads_on=leads_on,
     )
 
 
-def no_way(name: str) -> Way:
+def no_way(name: str) -> DestinationBinding:
     """Return the way to a destination of which nothing is left."""
-    return way(name, has_queue=False, has_exchange=False, is_bound=False, leads=False)
+    return way(name, has_queue=False, has_exchange=False, is_bound=False, leads_on=False)
 
 
-def ladder(*changed: Step, gap: str = "") -> Ladder:
+def ladder(*changed: LevelDepth, gap: str = "") -> LevelDepths:
     """Return levels in which nothing waits, but for those *changed*."""
-    empty = [Step(level=n, ready=0, unacknowledged=0, held=0, consumers=0) for n in range(28)]
-    return build_ladder(DelaysVersion.V2, [*empty, *changed], gap=gap)
+    empty = [LevelDepth(level=n, ready=0, unacknowledged=0, held=0, consumers=0) for n in range(28)]
+    return build_level_depths(DelaysVersion.V2, [*empty, *changed], gap=gap)
 
 
 @dataclass
@@ -73,11 +73,11 @@ class FakeBroker:
     entities: DelayEntities = COMPLETE
     rules: Mapping[str, Sequence[Policy]] | NotChecked = field(default_factory=dict)
     bound: frozenset[QueueName] | NotChecked = frozenset()
-    closed: Sequence[Way] = ()
+    closed: Sequence[DestinationBinding] = ()
     later: list[Mapping[int, int]] = field(default_factory=list)
     """What hangs at the second look, the third …; ``hanging`` again after the last."""
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
-    steps: Ladder = field(default_factory=lambda: ladder())
+    steps: LevelDepths = field(default_factory=lambda: ladder())
     alarm_texts: Sequence[str] | NotChecked = ()
     left: Room | NotChecked = field(
         default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
@@ -146,7 +146,7 @@ class FakeBroker:
 
     def ways(
         self, version: DelaysVersion, names: Collection[QueueName]
-    ) -> Mapping[QueueName, Way] | NotChecked:
+    ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
         """Return the closed ways set; all others are open."""
         self._answer()
         if isinstance(self.bound, NotChecked):
@@ -154,7 +154,7 @@ class FakeBroker:
         closed = {each.destination: each for each in self.closed}
         return {name: closed.get(name) or way(name) for name in names}
 
-    def ladder(self, version: DelaysVersion) -> Ladder:
+    def ladder(self, version: DelaysVersion) -> LevelDepths:
         """Return the ladder set, for whatever version."""
         self._answer()
         return replace(self.steps, version=version)

@@ -45,7 +45,7 @@ def test_a_frozen_level_is_named_with_its_destination_and_the_fix() -> None:
     assert "at least 40" in finding.text
     assert "stands still for every endpoint" in finding.text
     assert finding.remedy.startswith("10 timeouts for Gone were due in the past hour")
-    assert no_way("Gone").fix in finding.remedy
+    assert no_way("Gone").remedy in finding.remedy
     assert "Billing" not in finding.remedy
     assert hand_overs.asked == [(NOW - timedelta(hours=1), NOW)]
 

@@ -27,16 +27,16 @@ def test_a_handed_over_destination_that_is_gone_is_refused() -> None:
     assert (finding.level, finding.subject) == (Level.REFUSED, "Gone")
     assert "10 timeouts" in finding.text
     assert "2026-03-10 09:30:00" in finding.text
-    assert finding.remedy == no_way("Gone").fix
+    assert finding.remedy == no_way("Gone").remedy
     assert hand_overs.asked == [(NOW - timedelta(hours=1), None)]
 
 
 def test_a_bound_name_that_leads_nowhere_is_a_warning() -> None:
     """Nobody knows whether anything waits for it."""
-    closed = way("Sales", has_queue=False, leads=False)
+    closed = way("Sales", has_queue=False, leads_on=False)
     (finding,) = found(FakeBroker(bound=BOUND, closed=[closed]), FakeHandOvers())
     assert (finding.level, finding.subject) == (Level.WARNING, "Sales")
-    assert finding.remedy == closed.fix
+    assert finding.remedy == closed.remedy
 
 
 def test_all_can_be_reached() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.delays.depths import Step, build_ladder
+from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.pause_reasons import Hold, Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
@@ -160,11 +160,11 @@ def test_only_its_own_pause_is_lifted_from_a_card() -> None:
 def test_a_level_that_nobody_could_look_at_is_not_empty() -> None:
     """Nor is one that does not exist."""
     steps = [
-        Step(level=3, ready=5, unacknowledged=0, held=40),
-        Step(level=2, ready=0, unacknowledged=0, held=0),
-        Step(level=1, ready=None),
+        LevelDepth(level=3, ready=5, unacknowledged=0, held=40),
+        LevelDepth(level=2, ready=0, unacknowledged=0, held=0),
+        LevelDepth(level=1, ready=None),
     ]
-    found = looked(replace(some_snapshot(), ladder=build_ladder(DelaysVersion.V2, steps)))
+    found = looked(replace(some_snapshot(), ladder=build_level_depths(DelaysVersion.V2, steps)))
     counts = {rung.label: rung.count for rung in found.rungs}
     assert len(counts) == 28
     assert [counts[level] for level in ("03", "02", "01", "00")] == [45, 0, None, None]

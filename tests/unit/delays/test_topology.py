@@ -1,11 +1,11 @@
-"""Tests of ``migrator.delays.levels``."""
+"""Tests of ``migrator.delays.topology``."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.delays.levels import BindingFindings, DelaysInspection, EntityFinding, Presence
 from migrator.delays.routing import DelaysVersion
+from migrator.delays.topology import BindingFindings, DelaysInspection, EntityFinding, Presence
 from migrator.rabbitmq.entities import (
     Binding,
     Kind,

@@ -1,15 +1,17 @@
-"""The broker: one lane's link, its staging queue, and the destinations."""
+"""The broker as a lane sees it: its link, and its staging queue.
+
+Beside the real ones there are those of the tests that kill a lane at each step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from migrator.delays.routing import Address
-from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import NativeMessage, QueueName
+from migrator.nservicebus.timeouts import NativeMessage
 from migrator.rabbitmq.messages import PublishResult
 
 
@@ -162,27 +164,4 @@ class Staging(Protocol):
 
     def settle_receipt(self, attempt: Attempt) -> None:
         """Acknowledge a receipt, once the ledger knows what it says; unknown ones are ignored."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreachable:
-    """Why messages for a destination may not enter the delays."""
-
-    reason: Reason
-    detail: str
-
-
-class Destinations(Protocol):
-    """Whether messages would find their way out of the delays again."""
-
-    def unreachable(self, names: Collection[QueueName]) -> Mapping[QueueName, Unreachable]:
-        """Bind each destination to the delivery exchange; return those that cannot be.
-
-        Answers are remembered for a while. Binding is idempotent.
-
-        Raises:
-            TargetUnavailable: The broker cannot be asked now.
-            AccessRefused: We may not bind one of them, which says nothing about its rows.
-        """
         ...
