@@ -20,9 +20,7 @@ from migrator.errors import ConfigError, PreflightRefused
 from migrator.failover.store import SqlFailover
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import FaultPoint
-from migrator.recall.documents import DocumentRecalls
-from migrator.recall.ports import Recalls
-from migrator.recall.store import SqlRecalls
+from migrator.recall.restore import DocumentRecalls, Recalls, SqlRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore

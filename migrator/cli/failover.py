@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from migrator.app import App
+from migrator.app.commands import new_settlement
 from migrator.cli.adoption import held_elsewhere, lanes_of
 from migrator.cli.output import say, write_json
 from migrator.cli.recalled import watched
 from migrator.cli.session import Session, confirmed
 from migrator.config.work import EndpointMode
+from migrator.delays.walk import WalkTerms
 from migrator.errors import ExitCode, PreflightRefused
-from migrator.failover.rules import Settlement
-from migrator.failover.run import settle_failover
+from migrator.failover.store import Settlement
 from migrator.ledger import version
 from migrator.ledger.work import StoreEndpoint
-from migrator.recall.work import RecallTerms
 
 
 def settle_lost_window(
-    session: Session, app: App, terms: RecallTerms, *, yes: bool, is_dry_run: bool
+    session: Session, app: App, terms: WalkTerms, *, yes: bool, is_dry_run: bool
 ) -> ExitCode:
     """Settle what the database lost, and let the ledger go on; return how that ended.
 
@@ -39,8 +39,7 @@ def settle_lost_window(
     if not is_dry_run:
         confirmed(yes=yes, what="rows whose messages are in the levels would be handed over")
     with watched() as progress:
-        settled = settle_failover(
-            app,
+        settled = new_settlement(app).run(
             _moved(app),
             lanes_of(app, found),
             terms,

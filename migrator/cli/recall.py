@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from migrator.app.commands import new_recall
 from migrator.cli.opening import opened
-from migrator.cli.output import write_json
-from migrator.cli.recalled import (
-    DEEPEST,
-    HOLD,
-    MARGIN,
-    Deepest,
-    Hold,
-    Margin,
-    WayBack,
-    brought_back,
-    foretold,
-    say_way_back,
-    terms_of,
-)
+from migrator.cli.output import say, write_json
+from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of, watched
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
 from migrator.errors import ExitCode
 from migrator.nservicebus.timeouts import RunId
-from migrator.recall.rules import RecallScope
+from migrator.recall.recall import RecallReport, forecast
+from migrator.recall.rules import RecallOutcome, RecallScope
 from migrator.service.occasions import hooked, tell_put_back
 
 EPILOG = """\b
@@ -88,17 +78,19 @@ def recall(
             due_from=_utc(due_from),
             due_until=_utc(due_until),
         )
-        way = WayBack(expected=foretold(app, scope, terms.margin), done=None)
+        expected = forecast(app.side.recalls, app.clock, scope, terms.margin)
+        report = RecallReport(expected=expected, done=None)
         if not dry_run:
-            way = brought_back(app, scope, terms, way.expected)
+            with watched() as progress:
+                report = new_recall(app).bring_back(scope, terms, expected, progress)
     if session.wants_json:
-        write_json("recall", {"dry_run": dry_run, **way.document})
+        write_json("recall", {"dry_run": dry_run, **report.document})
     else:
-        say_way_back(way)
+        say_recalled(report)
     if not dry_run:
         with hooked(loaded.settings.hooks) as hooks:
-            tell_put_back(hooks.fire, "recall", {"dry_run": False, **way.document})
-    raise typer.Exit(ExitCode.DONE if way.is_whole else ExitCode.QUARANTINED)
+            tell_put_back(hooks.fire, "recall", {"dry_run": False, **report.document})
+    raise typer.Exit(ExitCode.DONE if report.is_whole else ExitCode.QUARANTINED)
 
 
 def _utc(moment: datetime | None) -> datetime | None:
@@ -106,3 +98,40 @@ def _utc(moment: datetime | None) -> datetime | None:
     if moment is None:
         return None
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def say_recalled(report: RecallReport) -> None:
+    """Tell a person about it."""
+    expected, done = report.expected, report.done
+    say(
+        f"by the ledger, {expected.in_levels} are in the levels, {expected.too_near} are due too "
+        f"soon to be touched, {expected.left} have left already"
+    )
+    if expected.possible_until is not None:
+        say(f"all of them can come back until {expected.possible_until:%Y-%m-%d %H:%M:%S} UTC")
+    if done is None:
+        return
+    say(f"{done.restored} rows are back in their tables")
+    for outcome, text in _REMARKS.items():
+        if count := done.outcomes.get(outcome, 0):
+            say(f"{count} messages {text}")
+    for level in done.unfinished:
+        say(
+            f"level {level:02d} was not seen to its end: it holds too much for --hold, or somebody "
+            "else consumes it; run it again"
+        )
+    if report.not_found:
+        say(
+            f"{report.not_found} that the ledger expects were met nowhere; run it again, and see "
+            "what `migrator delays verify` says"
+        )
+
+
+_REMARKS: Final = {
+    RecallOutcome.LEFTOVER: "were leftovers of an earlier recall, and are gone now",
+    RecallOutcome.TOO_NEAR: "are due too soon and were left to the broker",
+    RecallOutcome.TAKEN: "were left: their tables have their ids again",
+    RecallOutcome.UNSETTLED: "were left: their batches are not settled (`migrator batch list`)",
+    RecallOutcome.STORE_GONE: "were left: the store they came from is gone (the log says which)",
+    RecallOutcome.DIFFERENT: "bear our mark but not our content, and were left",
+}

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from migrator.app import App
+from migrator.app.commands import new_rollback
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json
-from migrator.cli.recalled import (
-    DEEPEST,
-    HOLD,
-    MARGIN,
-    Deepest,
-    Hold,
-    Margin,
-    WayBack,
-    brought_back,
-    foretold,
-    say_way_back,
-    terms_of,
-)
+from migrator.cli.recall import say_recalled
+from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of, watched
 from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
-from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.lease_keeper import evict_dead
-from migrator.ledger.owner import current_owner, is_surely_dead
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId, RunId
-from migrator.recall.rollback import RELEASABLE, Rollback, RollbackScope, RolledBack, dispatching
-from migrator.recall.rules import RecallScope
-from migrator.recall.work import RecallTerms
+from migrator.errors import ExitCode
+from migrator.nservicebus.timeouts import RunId
+from migrator.recall.rollback import RollbackReport, RollbackScope
 from migrator.service.occasions import hooked, tell_put_back
 
 EPILOG = """\b
@@ -43,28 +26,6 @@ Examples:
 \b
 Exit codes: 0 done; 3 somebody still works, or a level is too deep; 4 store or broker unreachable;
   5 done, but some are not back: it says which, and why."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Report:
-    """What became of both halves."""
-
-    is_dry: bool
-    released: RolledBack
-    doubtful: list[BatchId]
-    is_open: bool = False
-    """Whether batches that are meant are still claimed, by somebody or on their way."""
-    way: WayBack | None = None
-    """Of what was handed over; None: it was left with the broker."""
-    stopped_by: MigratorError | None = None
-    """What ended the second half before it was done."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that is meant is left to somebody else."""
-        is_back = self.way is None or self.way.is_whole
-        is_left = self.is_open or self.doubtful or self.released.left_in_quarantine
-        return is_back and not is_left
 
 
 def rollback(
@@ -109,132 +70,22 @@ def rollback(
             run=None if run is None else RunId(run),
         )
         kept = None if keep_handed_over else terms
-        report = _foretold(app, scope, kept) if dry_run else _rolled_back(app, scope, kept)
+        work = new_rollback(app)
+        report = work.foretell(scope, kept) if dry_run else work.run(scope, kept, watched)
     if session.wants_json:
-        write_json("rollback", _document(report))
+        write_json("rollback", report.document)
     else:
         _show(report)
     if not dry_run:
         with hooked(loaded.settings.hooks) as hooks:
-            tell_put_back(hooks.fire, "rollback", _document(report))
+            tell_put_back(hooks.fire, "rollback", report.document)
     if report.stopped_by is not None:
         raise report.stopped_by
     is_done = dry_run or report.is_whole
     raise typer.Exit(ExitCode.DONE if is_done else ExitCode.QUARANTINED)
 
 
-def _foretold(app: App, scope: RollbackScope, terms: RecallTerms | None) -> _Report:
-    report = _Report(is_dry=True, released=_forecast(app, scope), doubtful=_doubtful(app, scope))
-    if terms is not None:
-        expected = foretold(app, _handed_over(scope), terms.margin)
-        report.way = WayBack(expected=expected, done=None)
-    return report
-
-
-def _rolled_back(app: App, scope: RollbackScope, terms: RecallTerms | None) -> _Report:
-    way = None
-    if terms is not None:
-        way = WayBack(expected=foretold(app, _handed_over(scope), terms.margin), done=None)
-        if way.expected.may_find:
-            _ = app.connection  # refuses a missing address before anything is changed
-    released = _released(app, scope)
-    detail = {"rows": released.rows, "quarantined": released.quarantined, "run": scope.run}
-    app.runs.record("rolled_back", detail=detail, batch=None)
-    report = _Report(
-        is_dry=False,
-        released=released,
-        doubtful=_doubtful(app, scope),
-        is_open=any(scope.covers(batch) for batch in app.books.open_batches()),
-        way=way,
-    )
-    try:
-        if terms is not None and way is not None and way.expected.may_find:
-            report.way = brought_back(app, _handed_over(scope), terms, way.expected)
-        if scope.run is None and report.is_whole and not released.busy:
-            _forget_held(app, scope)
-    except MigratorError as exc:
-        report.stopped_by = exc
-    return report
-
-
-def _forget_held(app: App, scope: RollbackScope) -> None:
-    """Have `status` list no destination any more for which nobody is to hand over rows."""
-    from migrator.ledger.held_destinations import SqlHeldDestinations
-
-    books = SqlHeldDestinations(app.engine, app.tables)
-    for each in app.books.held():
-        if scope.endpoint is None or each.source == scope.endpoint.source:
-            endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
-            books.free(endpoint, [each.destination])
-
-
-def _handed_over(scope: RollbackScope) -> RecallScope:
-    source = None if scope.endpoint is None else scope.endpoint.source
-    return RecallScope(source=source, run=scope.run)
-
-
-def _released(app: App, scope: RollbackScope) -> RolledBack:
-    evict_dead(app.leases, is_surely_dead)
-    rollback = Rollback(
-        claims=app.claims,
-        leases=app.leases,
-        batches=app.batches,
-        owner=current_owner(),
-        lease_duration=app.plan.lease,
-    )
-    return rollback.run(scope)
-
-
-def _forecast(app: App, scope: RollbackScope) -> RolledBack:
-    """Return what would be released now; takes no lane, so that nothing at all is written."""
-    busy = [(lane, owner) for lane, owner in app.leases.holders() if not is_surely_dead(owner)]
-    lanes = {lane for lane, _ in busy}
-    batches = [b for b in app.books.open_batches() if b.lane not in lanes and scope.covers(b)]
-    released = [batch for batch in batches if batch.state in RELEASABLE]
-    untouched = [batch for batch in batches if batch.state not in RELEASABLE]
-    return RolledBack(
-        rows=sum(batch.size for batch in released),
-        batches=[batch.id for batch in released],
-        quarantined=0 if scope.run is not None else _in_quarantine(app, scope),
-        untouched=[batch.id for batch in untouched],
-        dispatching=dispatching(untouched),
-        busy=busy,
-    )
-
-
-def _in_quarantine(app: App, scope: RollbackScope) -> int:
-    if scope.endpoint is not None:
-        return app.books.quarantined([scope.endpoint])
-    return sum(endpoint.quarantined for endpoint in app.books.progress().endpoints)
-
-
-def _doubtful(app: App, scope: RollbackScope) -> list[BatchId]:
-    """Return the batches of which nobody can tell where their rows are."""
-    found = (app.batches.find(each.batch) for each in app.books.progress().doubtful)
-    return [batch.id for batch in found if batch is not None and scope.covers(batch)]
-
-
-# ── what is said ────────────────────────────────────────────────────────────────────────────────
-
-
-def _document(report: _Report) -> dict[str, object]:
-    released = report.released
-    return {
-        "dry_run": report.is_dry,
-        "rows": released.rows,
-        "batches": list(released.batches),
-        "quarantined": released.quarantined,
-        "untouched": list(released.untouched),
-        "stuck": list(released.stuck),
-        "left_in_quarantine": released.left_in_quarantine,
-        "doubtful": report.doubtful,
-        "busy": [{"lane": lane, "owner": owner} for lane, owner in released.busy],
-        "handed_over": None if report.way is None else report.way.document,
-        "stopped_by": None if report.stopped_by is None else str(report.stopped_by),
-    }
-
-
-def _show(report: _Report) -> None:
+def _show(report: RollbackReport) -> None:
     released = report.released
     verb = "would go back" if report.is_dry else "are back in their tables"
     say(f"not handed over: {released.rows} rows of {len(released.batches)} batches {verb}")
@@ -261,6 +112,6 @@ def _show(report: _Report) -> None:
         say(f"batches {listed} are doubtful; `migrator batch resolve` decides about them first")
     for lane, owner in released.busy:
         say(f"lane {lane} was left alone: {owner} works on it; stop that first")
-    if report.way is not None and report.way.expected.was_handed_over:
+    if report.recall is not None and report.recall.expected.was_handed_over:
         say("handed over:")
-        say_way_back(report.way)
+        say_recalled(report.recall)

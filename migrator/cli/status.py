@@ -13,16 +13,14 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
-from migrator.app.recall import RecallWiring
 from migrator.cli.control import Socket, client_of
 from migrator.cli.daemon import show_daemon
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
-from migrator.cli.recalled import MARGIN, forecast_document
 from migrator.cli.session import Json, Session, duration, session_of
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
-from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
 from migrator.service.canary import EVENT as CANARY
 from migrator.web.client import DaemonClient
 from migrator.web.documents import plain, progress_document
@@ -104,7 +102,7 @@ class _WayBack:
     """How much of what was handed over could be rolled back, asked no oftener than needed."""
 
     def __init__(self, app: App) -> None:
-        self._recalls = RecallWiring(app).recalls
+        self._recalls = app.side.recalls
         self._asked_s = -math.inf
         self._found: RecallForecast | None = None
 
@@ -117,7 +115,7 @@ class _WayBack:
             self._found = self._recalls.forecast(
                 RecallScope(),
                 now=now,
-                not_before=now + duration("--margin", MARGIN),
+                not_before=now + MARGIN,
                 exact_rows=_EXACT_ROWS,
             )
             self._asked_s = time.monotonic()
@@ -166,7 +164,7 @@ def status_document(
     """Return *progress* as plain values for JSON."""
     return {
         **progress_document(progress),
-        "rollback": None if besides.rollback is None else forecast_document(besides.rollback),
+        "rollback": None if besides.rollback is None else besides.rollback.document,
         "canary": _flight_document(besides.canary),
     }
 

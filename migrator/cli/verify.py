@@ -14,7 +14,7 @@ import typer
 
 from migrator import __version__
 from migrator.app import App
-from migrator.app.verification import VerificationWiring
+from migrator.app.commands import new_verifier
 from migrator.cli.evidence import EvidenceFile, open_evidence
 from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.opening import opened
@@ -22,12 +22,12 @@ from migrator.cli.output import console, json_text, say, write_table, write_text
 from migrator.cli.session import Endpoints, Json, given, session_of, some_time
 from migrator.delays.scan import ScanLimits
 from migrator.errors import ExitCode
+from migrator.ledger.exclusive import scanning_alone
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.html import About, verify_page
 from migrator.verify.plan import VerifyPlan
 from migrator.verify.report import EndpointBalance, Found, Verdict, Verification
-from migrator.verify.scanning import looking_through
 
 EPILOG: Final = """\b
 Examples:
@@ -125,7 +125,7 @@ def _looked(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verifica
     """Verify, alone if all levels are looked through, and write into the audit trail what came."""
     app.ledger_facts.verify()
     _demand_known(app, plan)
-    with looking_through(app) if plan.is_scan else nullcontext():
+    with scanning_alone(app.leases, app.plan.lease) if plan.is_scan else nullcontext():
         found, digest = _verified(app, plan, evidence)
     app.runs.record("verified", detail=_summary(found), batch=None)
     return found, digest
@@ -154,8 +154,7 @@ def _verified(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verifi
     with nullcontext() if evidence is None else open_evidence(evidence, about) as file:
         try:
             with _progress() as progress:
-                wiring = VerificationWiring(app)
-                found = wiring.new_verifier(plan, evidence=file, progress=progress).run()
+                found = new_verifier(app, plan, evidence=file, progress=progress).run()
         except BaseException:
             _say_interrupted(file)
             raise

@@ -1,5 +1,6 @@
 """A database that failed over to a replica which was behind: ``db adopt --after-failover``.
 
-``rules`` says what may have become of a timeout, ``work`` looks through the delay levels,
-``store`` settles what it found in store and ledger, and ``run`` does it while nobody claims.
+``settle`` does it while nobody claims: it looks through the delay levels, and ``store`` then
+settles what was found in store and ledger, in one transaction. It may touch our own staging and
+receipts queues, never a level. Begin with ``settle.FailoverSettlement.run``.
 """

@@ -1,6 +1,7 @@
 """Bringing timeouts back: ``migrator recall`` and ``migrator rollback``.
 
-``rollback`` returns claimed rows to their table. ``work`` takes handed-over timeouts out of the
-delay levels, into the store through ``store`` (SQL) or ``documents``; ``sightings`` says what a
-message in a level is by the ledger, ``forecast`` what should be in each. Begin with ``run``.
+``recall`` takes handed-over timeouts out of the delay levels, into the store through ``restore``;
+``rollback`` first returns claimed rows to their table, then recalls. ``queries`` says what the
+ledger expects, and what a message in a level is. It may touch store, ledger and levels, while
+nobody claims. Begin with ``recall.Recall.run`` and ``rollback.Rollback.run``.
 """

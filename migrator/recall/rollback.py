@@ -1,22 +1,31 @@
-"""Give back what was claimed and not handed over: the rows return to the legacy table.
+"""Undo a migration: first what was claimed and not handed over, then a recall of the rest.
 
-Only batches of lanes that nobody works on are touched, lanes of dispatchers included. A batch that
-may have reached the broker is left alone: `run` settles it, and what was handed over is brought
-back by recall, not here.
+Of the first half, only batches of lanes that nobody works on are touched, lanes of dispatchers
+included. A batch that may have reached the broker is left alone: `run` settles it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from migrator.errors import SomeGone, SourceGone
+from migrator.delays.walk import WalkTerms
+from migrator.errors import MigratorError, SomeGone, SourceGone
+from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.lease_keeper import evict_dead
+from migrator.ledger.owner import current_owner, is_surely_dead
 from migrator.ledger.ports import Batches, Leases
+from migrator.ledger.queries import SqlBooks
+from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId
+from migrator.recall.recall import Progress, Recall, RecallReport, forecast
+from migrator.recall.restore import Recalls
+from migrator.recall.rules import RecallScope
 from migrator.stores.ports import Claims
 
 RELEASABLE: Final = frozenset(
@@ -39,9 +48,15 @@ class RollbackScope:
         is_run = self.run is None or batch.run == self.run
         return is_run and (self.endpoint is None or batch.source == self.endpoint.source)
 
+    @property
+    def handed_over(self) -> RecallScope:
+        """The same of what was handed over."""
+        source = None if self.endpoint is None else self.endpoint.source
+        return RecallScope(source=source, run=self.run)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack:
+class Released:
     """What was given back, or would be."""
 
     rows: int
@@ -74,7 +89,7 @@ class AllLeases(Leases, Protocol):
         ...
 
 
-class Rollback:
+class Releasing:
     """Gives rows back, lane after lane."""
 
     def __init__(
@@ -93,7 +108,7 @@ class Rollback:
         self._owner = owner
         self._duration = lease_duration
 
-    def run(self, scope: RollbackScope) -> RolledBack:
+    def run(self, scope: RollbackScope) -> Released:
         """Give back everything *scope* covers, as far as it was not handed over.
 
         Repeating is harmless; after a crash, repeating goes on.
@@ -120,7 +135,7 @@ class Rollback:
             else:
                 done.append(batch.id)
         quarantined, left = self._release_quarantined(scope)
-        return RolledBack(
+        return Released(
             rows=rows,
             batches=done,
             quarantined=quarantined,
@@ -162,3 +177,188 @@ class Rollback:
             return self._claims.release_quarantined(scope.endpoint), None
         except SomeGone as exc:
             return exc.back, str(exc)
+
+
+@dataclass(slots=True, kw_only=True)
+class RollbackReport:
+    """What became of both halves."""
+
+    is_dry: bool
+    released: Released
+    doubtful: Sequence[BatchId]
+    is_open: bool = False
+    """Whether batches that are meant are still claimed, by somebody or on their way."""
+    recall: RecallReport | None = None
+    """Of what was handed over; None: it was left with the broker."""
+    stopped_by: MigratorError | None = None
+    """What ended the second half before it was done."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing that is meant is left to somebody else."""
+        is_back = self.recall is None or self.recall.is_whole
+        is_left = self.is_open or self.doubtful or self.released.left_in_quarantine
+        return is_back and not is_left
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The same as plain values for JSON."""
+        released = self.released
+        return {
+            "dry_run": self.is_dry,
+            "rows": released.rows,
+            "batches": list(released.batches),
+            "quarantined": released.quarantined,
+            "untouched": list(released.untouched),
+            "stuck": list(released.stuck),
+            "left_in_quarantine": released.left_in_quarantine,
+            "doubtful": list(self.doubtful),
+            "busy": [{"lane": lane, "owner": owner} for lane, owner in released.busy],
+            "handed_over": None if self.recall is None else self.recall.document,
+            "stopped_by": None if self.stopped_by is None else str(self.stopped_by),
+        }
+
+
+class Rollback:
+    """Both halves; made by ``app.commands.new_rollback``."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        leases: AllLeases,
+        lease_duration: timedelta,
+        batches: Batches,
+        books: SqlBooks,
+        runs: SqlRuns,
+        recalls: Recalls,
+        clock: Clock,
+        new_recall: Callable[[], Recall],
+        held: SqlHeldDestinations,
+    ) -> None:
+        """Prepare; nothing is touched.
+
+        Args:
+            claims: Puts claimed rows back.
+            leases: The lanes.
+            lease_duration: For how long one is taken at a time.
+            batches: The batches.
+            books: What is open, doubtful or in quarantine.
+            runs: Gets the event.
+            recalls: Foretells what a recall finds.
+            clock: The database's time.
+            new_recall: Called when there is something to recall; raises when no broker is named.
+            held: Destinations for which rows wait.
+        """
+        self._claims = claims
+        self._leases = leases
+        self._lease_duration = lease_duration
+        self._batches = batches
+        self._books = books
+        self._runs = runs
+        self._recalls = recalls
+        self._clock = clock
+        self._new_recall = new_recall
+        self._held = held
+
+    def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
+        """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
+        report = RollbackReport(
+            is_dry=True, released=self._forecast(scope), doubtful=self._doubtful(scope)
+        )
+        if terms is not None:
+            report.recall = self._expected(scope, terms)
+        return report
+
+    def run(
+        self,
+        scope: RollbackScope,
+        terms: WalkTerms | None,
+        watched: Callable[[], AbstractContextManager[Progress]],
+    ) -> RollbackReport:
+        """Put back what *scope* means; *terms* None: leave with the broker what it has.
+
+        *watched* is entered when the recall begins, and shows how far it is.
+
+        Raises:
+            ConfigError: Something was handed over, and no broker is named. Nothing was changed.
+            LeaseLost, StoreUnavailable: What was put back stays so; run it again. What stops the
+                second half is in the report instead.
+        """
+        recall, expected = None, None
+        if terms is not None:
+            expected = self._expected(scope, terms)
+            if expected.expected.may_find:
+                recall = self._new_recall()
+        released = self._released(scope)
+        detail = {"rows": released.rows, "quarantined": released.quarantined, "run": scope.run}
+        self._runs.record("rolled_back", detail=detail, batch=None)
+        report = RollbackReport(
+            is_dry=False,
+            released=released,
+            doubtful=self._doubtful(scope),
+            is_open=any(scope.covers(batch) for batch in self._books.open_batches()),
+            recall=expected,
+        )
+        try:
+            if terms is not None and expected is not None and recall is not None:
+                with watched() as progress:
+                    report.recall = recall.bring_back(
+                        scope.handed_over, terms, expected.expected, progress
+                    )
+            if scope.run is None and report.is_whole and not released.busy:
+                self._forget_held(scope.endpoint)
+        except MigratorError as exc:
+            report.stopped_by = exc
+        return report
+
+    def _forget_held(self, wanted: StoreEndpoint | None) -> None:
+        """Have `status` list no destination any more for which nobody is to hand over rows."""
+        for each in self._books.held():
+            if wanted is None or each.source == wanted.source:
+                endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
+                self._held.free(endpoint, [each.destination])
+
+    def _expected(self, scope: RollbackScope, terms: WalkTerms) -> RecallReport:
+        found = forecast(self._recalls, self._clock, scope.handed_over, terms.margin)
+        return RecallReport(expected=found, done=None)
+
+    def _released(self, scope: RollbackScope) -> Released:
+        evict_dead(self._leases, is_surely_dead)
+        return Releasing(
+            claims=self._claims,
+            leases=self._leases,
+            batches=self._batches,
+            owner=current_owner(),
+            lease_duration=self._lease_duration,
+        ).run(scope)
+
+    def _forecast(self, scope: RollbackScope) -> Released:
+        """Return what would be released now; takes no lane, so that nothing at all is written."""
+        busy = [(lane, who) for lane, who in self._leases.holders() if not is_surely_dead(who)]
+        lanes = {lane for lane, _ in busy}
+        batches = [
+            each
+            for each in self._books.open_batches()
+            if each.lane not in lanes and scope.covers(each)
+        ]
+        released = [batch for batch in batches if batch.state in RELEASABLE]
+        untouched = [batch for batch in batches if batch.state not in RELEASABLE]
+        return Released(
+            rows=sum(batch.size for batch in released),
+            batches=[batch.id for batch in released],
+            quarantined=0 if scope.run is not None else self._in_quarantine(scope),
+            untouched=[batch.id for batch in untouched],
+            dispatching=dispatching(untouched),
+            busy=busy,
+        )
+
+    def _in_quarantine(self, scope: RollbackScope) -> int:
+        if scope.endpoint is not None:
+            return self._books.quarantined([scope.endpoint])
+        return sum(endpoint.quarantined for endpoint in self._books.progress().endpoints)
+
+    def _doubtful(self, scope: RollbackScope) -> Sequence[BatchId]:
+        """Return the batches of which nobody can tell where their rows are."""
+        found = (self._batches.find(each.batch) for each in self._books.progress().doubtful)
+        return [batch.id for batch in found if batch is not None and scope.covers(batch)]

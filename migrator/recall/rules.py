@@ -5,10 +5,16 @@ Source: design section 9.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
+from migrator.errors import PreflightRefused
+from migrator.ledger.states import HALF_DONE, BatchState, Mode
+from migrator.ledger.work import Batch
+from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import RunId
 
 
@@ -35,8 +41,28 @@ class RecallOutcome(StrEnum):
     """It bears no mark of this ledger, or one of a row that is no longer known."""
 
 
-MAY_GO = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})
+MARGIN: Final = timedelta(minutes=1)
+"""What is due within this is left to the broker, unless somebody says otherwise."""
+MAY_GO: Final = frozenset({RecallOutcome.RESTORED, RecallOutcome.LEFTOVER})
 """Outcomes after which the message is taken out of its level."""
+STAYED: Final = (
+    RecallOutcome.TOO_NEAR,
+    RecallOutcome.UNSETTLED,
+    RecallOutcome.TAKEN,
+    RecallOutcome.STORE_GONE,
+    RecallOutcome.DIFFERENT,
+)
+"""Outcomes that leave a message of ours where it is."""
+_IN_LEDGER: Final = HALF_DONE | {BatchState.CLAIMED}
+"""States of an open batch of which nothing is on its way to the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A message in a delay level that bears this ledger's mark."""
+
+    row: RowTag
+    body_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +104,36 @@ class RecallForecast:
     def was_handed_over(self) -> bool:
         """Whether there ever was anything to recall."""
         return bool(self.in_levels or self.too_near or self.left)
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The same as plain values for JSON."""
+        return {
+            "in_levels": self.in_levels,
+            "too_near": self.too_near,
+            "left": self.left,
+            "possible_until": self.possible_until,
+            "is_exact": self.is_exact,
+        }
+
+
+def demand_settled(batches: Iterable[Batch], scope: RecallScope) -> None:
+    """Return when none of the open *batches* may still send something into the levels.
+
+    Those that *scope* does not mean are in nobody's way while all that they have is in the ledger;
+    what an earlier attempt left in a staging queue is waited for apart from this.
+
+    Raises:
+        PreflightRefused: Some may; says which.
+    """
+    open_ids = [
+        batch.id
+        for batch in batches
+        if batch.mode is not Mode.DISPATCH
+        and (batch.state not in _IN_LEDGER or scope.may_mean(batch.source, batch.run))
+    ]
+    if open_ids:
+        raise PreflightRefused(
+            f"batches {', '.join(map(str, open_ids))} may be on their way to the broker; "
+            "`migrator run --once` settles them, then try again"
+        )

@@ -88,7 +88,7 @@ class MissingLook:
         clock, wait = self._parts.clock, self._parts.wait
         wait(max((handed_over_last + _ROUTED - clock.now()).total_seconds(), 0.0))
         until_s = clock.monotonic_s() + _STAGED_PATIENCE_S
-        while (staged := self._parts.still_staged()) and clock.monotonic_s() < until_s:
+        while (staged := self._parts.access.still_staged()) and clock.monotonic_s() < until_s:
             wait(1.0)
         return staged
 

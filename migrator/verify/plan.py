@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.scan import Levels, ScanLimits
-from migrator.ledger.report import DoubtfulBatch
+from migrator.delays.scan import ScanLimits
+from migrator.ledger.queries import SqlBooks
 from migrator.ledger.work import Clock, FaultPoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.verify.evidence_port import Evidence
 from migrator.verify.ports import Verifications
+
+if TYPE_CHECKING:
+    from migrator.delays.access import LevelAccess
 
 CHUNK: Final = 500
 """Messages asked for, and judged, at a time."""
@@ -54,13 +56,10 @@ class Parts:
     books: Verifications
     ledger_id: str
     """By whose mark our messages are known."""
-    ladders: Callable[[], Sequence[LevelDepths]]
-    """What waits in each level of each generation, by the broker's counts."""
-    open_levels: Callable[[DelaysVersion], AbstractContextManager[Levels]]
-    """Connects anew; ``seen_at`` of its messages is the time of ``clock``."""
-    still_staged: Callable[[], int | None]
-    """Messages in migrator's own staging queues; None: nobody tells."""
-    doubtful: Callable[[], Sequence[DoubtfulBatch]]
+    access: LevelAccess
+    """``seen_at`` of its messages is the time of ``clock``."""
+    ledger: SqlBooks
+    """Which batches are doubtful."""
     clock: Clock
     """The database's time."""
     wait: Callable[[float], None]
@@ -84,7 +83,7 @@ class Generations:
 
 def generations(parts: Parts, plan: VerifyPlan) -> Generations:
     """Return what exists, with its counts by now."""
-    found = [ladder for ladder in parts.ladders() if not ladder.is_absent]
+    found = [ladder for ladder in parts.access.depths() if not ladder.is_absent]
     return Generations(
         ladders=[each for each in found if plan.delays in (None, each.version)],
         left_out=[each.version for each in found if plan.delays not in (None, each.version)],

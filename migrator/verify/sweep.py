@@ -18,8 +18,8 @@ from typing import Final
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.scan import Levels, ScanEnd, ScanLimits
-from migrator.errors import DeliveryLimitNear
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd
+from migrator.delays.walk import LevelPass, walk
 from migrator.nservicebus.tags import RowTag
 from migrator.verify.findings import Findings
 from migrator.verify.judging import Seen, Sighted, is_stray, judge_message, sighted
@@ -48,7 +48,7 @@ def sweep(
         parts: Who is asked.
         plan: How long a level is held, and how deep it may be.
         ladders: What waits in each level, for levels that are too deep or do not exist.
-        levels: Which ones, of each generation; highest first.
+        levels: Which ones, of each generation.
         meet: Called with some of the messages of a level that were seen, once they went back.
 
     Raises:
@@ -56,18 +56,18 @@ def sweep(
     """
     unread: dict[Rung, str] = {}
     for ladder in ladders:
-        with parts.open_levels(ladder.version) as queues:
-            there = {step.level: step for step in ladder.steps if step.exists}
-            for level in levels:
-                if level not in there:
-                    continue
-                if there[level].known > plan.deepest:
-                    why = f"it holds {there[level].known} messages; --deepest allows more"
-                    unread[ladder.version, level] = why
-                    continue
-                seen, gap = _seen(parts, plan.scan, queues, (ladder.version, level))
-                if gap:
-                    unread[ladder.version, level] = gap
+        version = ladder.version
+        there = {step.level: step for step in ladder.steps if step.exists and step.level in levels}
+        deep = {level: step.known for level, step in there.items() if step.known > plan.deepest}
+        for level, known in deep.items():
+            unread[version, level] = f"it holds {known} messages; --deepest allows more"
+        with parts.access.open(version) as queues:
+            meet_all = _Collector(parts, version)
+            which = there.keys() - deep.keys()
+            for found in walk(queues, which, plan.scan, meet_all.add, leaves_worn=True):
+                seen = meet_all.take()
+                if gap := _gap(found, len(seen)):
+                    unread[version, found.level] = gap
                 _show(parts, queues, seen, meet)
     return unread
 
@@ -81,26 +81,34 @@ def _show(parts: Parts, queues: Levels, seen: Sequence[Sighted], meet: Meet) -> 
             served_s = parts.clock.monotonic_s()
 
 
-def _seen(
-    parts: Parts, limits: ScanLimits, queues: Levels, rung: Rung
-) -> tuple[Sequence[Sighted], str | None]:
-    """Return what was seen in a level, and why that is not all of it; None: it is."""
-    seen: list[Sighted] = []
-    delays, level = rung
-    scan = queues.scan(level, limits)
-    try:
-        while found := scan.receive(at_most=CHUNK):
-            seen += [sighted(delays, level, each, ledger_id=parts.ledger_id) for each in found]
-            parts.progress(level_text(delays, level), len(seen))
-    except DeliveryLimitNear as exc:
-        return seen, str(exc)
-    finally:
-        scan.close()
-    if scan.end is ScanEnd.SHARED:
-        return seen, _SHARED
-    if scan.end is not ScanEnd.EMPTY:
-        return seen, f"it holds more than fits the time; {len(seen)} were looked at"
-    return seen, None
+class _Collector:
+    """Keeps what has to be known of the messages of one level, while they are held."""
+
+    def __init__(self, parts: Parts, delays: DelaysVersion) -> None:
+        self._parts = parts
+        self._delays = delays
+        self._seen: list[Sighted] = []
+
+    def add(self, level: int, _scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+        ledger_id = self._parts.ledger_id
+        self._seen += [sighted(self._delays, level, each, ledger_id=ledger_id) for each in found]
+        self._parts.progress(level_text(self._delays, level), len(self._seen))
+        return 0
+
+    def take(self) -> Sequence[Sighted]:
+        taken, self._seen = self._seen, []
+        return taken
+
+
+def _gap(found: LevelPass, seen: int) -> str | None:
+    """Return why not all of a level was seen; None: it was."""
+    if found.is_whole:
+        return None
+    if found.problem is not None:
+        return str(found.problem)
+    if found.end is ScanEnd.SHARED:
+        return _SHARED
+    return f"it holds more than fits the time; {seen} were looked at"
 
 
 class FirstLook:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from migrator.delays.routing import TOP_LEVEL
 from migrator.ledger.work import T
+from migrator.nservicebus.timeouts import BatchId
 from migrator.verify.counting import count_levels
 from migrator.verify.evidence import Line
 from migrator.verify.findings import Findings
@@ -82,9 +83,15 @@ class Verifier:
             waiting=waiting,
             discrepancies=tuple(findings.first),
             counts=dict(findings.counts),
-            doubtful=tuple(d.batch for d in parts.doubtful() if plan.covers(d.endpoint)),
+            doubtful=tuple(
+                d.batch for d in parts.ledger.progress().doubtful if plan.covers(d.endpoint)
+            ),
             not_checked=tuple(findings.not_checked),
         )
+
+    def _doubtful(self) -> Sequence[BatchId]:
+        doubtful = self._parts.ledger.progress().doubtful
+        return tuple(each.batch for each in doubtful if self._plan.covers(each.endpoint))
 
     def _first_look(self, found: Generations) -> FirstLook:
         look = FirstLook(self._parts, self._plan, self._findings)

@@ -34,7 +34,8 @@ from migrator.ledger.version import current
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
-from migrator.recall.ports import Recalls, Sighting
+from migrator.recall.restore import Recalls
+from migrator.recall.rules import Sighting
 from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor, Store
 from migrator.verify.ports import Verifications
 

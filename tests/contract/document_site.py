@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from migrator.database.engine import open_engine
 from migrator.ledger.work import StoreEndpoint
-from migrator.recall.documents import DocumentRecalls
+from migrator.recall.restore import DocumentRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore

@@ -39,7 +39,7 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import open_engine, writing
 from migrator.ledger.work import StoreEndpoint
-from migrator.recall.store import SqlRecalls
+from migrator.recall.restore import SqlRecalls
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.intake import SqlIntake
 from migrator.stores.sql.legacy_table import build_source, parse_source

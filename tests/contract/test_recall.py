@@ -12,9 +12,8 @@ from migrator.ledger.states import Event, Mode, RowState
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId, TimeoutId
-from migrator.recall.ports import Recalls, Sighting
-from migrator.recall.rules import RecallOutcome, RecallScope
-from migrator.recall.store import SqlRecalls
+from migrator.recall.restore import Recalls, SqlRecalls
+from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
 from tests.contract.any_site import NOW, AnySite, hours, timeout_id
 
 pytestmark = pytest.mark.every_store(slow=True)

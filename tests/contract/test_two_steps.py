@@ -21,8 +21,7 @@ from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.recall.ports import Sighting
-from migrator.recall.rules import RecallOutcome, RecallScope
+from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
 from migrator.stores.documents.store import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from migrator.database.engine import open_engine
-from migrator.failover.rules import SeenRow
-from migrator.failover.store import FailoverTerms, SqlFailover
+from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Event, Mode
 from migrator.nservicebus.tags import Attempt, RowTag

@@ -12,8 +12,7 @@ from sqlalchemy import Connection, event, text
 from migrator.database.engine import open_engine, writing
 from migrator.database.failures import translating
 from migrator.errors import StoreError, StoreUnavailable
-from migrator.failover.rules import SeenRow
-from migrator.failover.store import FailoverTerms, SqlFailover
+from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.held_destinations import HeldDestination

@@ -60,7 +60,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     # Oracle takes no limit with a lock
     ("oracle", "stores/documents/ledger.py DocumentLedger.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
-    ("mssql", "recall/sightings.py rows_of"): "recall",
+    ("mssql", "recall/queries.py rows_of"): "recall",
     ("mssql", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",
     ("mssql", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",
     ("oracle", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",

@@ -26,9 +26,8 @@ from migrator.ledger.tables import LedgerTables, build_tables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import Lane, RunId
-from migrator.recall.ports import Sighting
-from migrator.recall.rules import RecallScope
-from migrator.recall.sightings import sighted_rows
+from migrator.recall.queries import sighted_rows
+from migrator.recall.rules import RecallScope, Sighting
 from migrator.stores.ports import ClaimRequest, Cursor
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.dialects.mssql import MssqlDialect

@@ -845,12 +845,12 @@ WHERE migrator.timeout.batch_id = :batch_id_1 AND (migrator.timeout.state IS NUL
 -- stores/documents/ledger.py insert_claim
 INSERT INTO migrator.timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) OUTPUT inserted.id VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra);
 
--- recall/documents.py DocumentRecalls._begin
+-- recall/restore.py DocumentRecalls._begin
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- recall/documents.py DocumentRecalls._begin
+-- recall/restore.py DocumentRecalls._begin
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
@@ -875,17 +875,17 @@ SELECT migrator.lease.token
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- recall/forecast.py Forecaster._add_rows
+-- recall/queries.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
--- recall/forecast.py Forecaster._add_rows
+-- recall/queries.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator.timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator.timeout.due > :due_2 AND migrator.timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator.timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator.timeout.due >= :due_1) THEN migrator.timeout.due END) AS min_1
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_4;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
 FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
@@ -893,7 +893,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator.batch.size - coalesce(anon_2.rows, :coalesce_5) AS rest, migrator.batch.first_due AS first_due
 FROM migrator.batch LEFT OUTER JOIN (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
@@ -901,7 +901,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
 FROM migrator.timeout AS timeout_1
@@ -911,7 +911,7 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1) AS anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator.batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator.batch.first_due >= :first_due_1 AND (EXISTS (SELECT timeout_1.id
 FROM migrator.timeout AS timeout_1
@@ -921,32 +921,32 @@ FROM migrator.timeout
 WHERE migrator.timeout.state IS NOT NULL GROUP BY migrator.timeout.batch_id) AS anon_2 ON anon_2.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1) AS anon_1;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND CASE WHEN (migrator.batch.last_due <= :last_due_1 OR migrator.batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator.batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 ORDER BY migrator.batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator.batch.id, migrator.batch.size, migrator.batch.first_due, migrator.batch.last_due
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 ORDER BY migrator.batch.id DESC;
 
--- recall/forecast.py Forecaster._may_find
+-- recall/queries.py Forecaster._may_find
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
 
--- recall/forecast.py Forecaster._may_find
+-- recall/queries.py Forecaster._may_find
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.state = :state_1 AND migrator.batch.run_id = :run_id_1 AND (migrator.batch.last_due IS NULL OR migrator.batch.last_due > :last_due_1);
@@ -1027,22 +1027,22 @@ FROM (SELECT TOP :param_1 [public].timeoutentity.endpoint AS endpoint
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint IS NULL OR [public].timeoutentity.endpoint = :Endpoint_1) AS anon_1;
 
--- recall/store.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._put_back
 SELECT lower(CAST([public].timeoutentity.id AS CHAR(36))) AS anon_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.id IN (:Id_1);
 
--- recall/store.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._put_back
 SELECT lower(CAST(timeouts.[Id] AS CHAR(36))) AS anon_1
 FROM timeouts
 WHERE timeouts.[Id] IN (:Id_1);
 
--- recall/store.py SqlRecalls.restore
+-- recall/restore.py SqlRecalls.restore
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, 1 AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- recall/store.py SqlRecalls.restore
+-- recall/restore.py SqlRecalls.restore
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state) AS state, coalesce(DATALENGTH(migrator.timeout.body), 0) AS body_bytes, migrator.timeout.going_back, CASE WHEN (migrator.timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);

@@ -805,12 +805,12 @@ WHERE migrator_timeout.batch_id = :batch_id_1 AND (migrator_timeout.state IS NUL
 -- stores/documents/ledger.py insert_claim
 INSERT INTO migrator_timeout (source, endpoint, store_id, batch_id, row_index, destination, saga_id, due, body, headers, content_hash, state, reason, reason_detail, store_version, store_extra) VALUES (:source, :endpoint, :store_id, :batch_id, :row_index, :destination, :saga_id, :due, :body, :headers, :content_hash, :state, :reason, :reason_detail, :store_version, :store_extra) RETURNING migrator_timeout.id INTO :ret_0;
 
--- recall/documents.py DocumentRecalls._begin
+-- recall/restore.py DocumentRecalls._begin
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- recall/documents.py DocumentRecalls._begin
+-- recall/restore.py DocumentRecalls._begin
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
@@ -840,17 +840,17 @@ SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1;
 
--- recall/forecast.py Forecaster._add_rows
+-- recall/queries.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL;
 
--- recall/forecast.py Forecaster._add_rows
+-- recall/queries.py Forecaster._add_rows
 SELECT coalesce(sum(CASE WHEN (migrator_timeout.due >= :due_1) THEN :param_1 ELSE :param_2 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (migrator_timeout.due > :due_2 AND migrator_timeout.due < :due_1) THEN :param_3 ELSE :param_4 END), :coalesce_4) AS coalesce_3, coalesce(sum(CASE WHEN (migrator_timeout.due <= :due_3) THEN :param_5 ELSE :param_6 END), :coalesce_6) AS coalesce_5, min(CASE WHEN (migrator_timeout.due >= :due_1) THEN migrator_timeout.due END) AS min_1
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_4;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
 FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
@@ -858,7 +858,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT 0 AS is_past, 0 AS is_far, migrator_batch."size" - coalesce(anon_2."rows", :coalesce_5) AS rest, migrator_batch.first_due AS first_due
 FROM migrator_batch LEFT OUTER JOIN (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
@@ -866,7 +866,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1) anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
 FROM migrator_timeout migrator_timeout_1
@@ -876,7 +876,7 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1) anon_1;
 
--- recall/forecast.py Forecaster._add_whole
+-- recall/queries.py Forecaster._add_whole
 SELECT coalesce(sum(CASE WHEN (anon_1.is_past = :is_past_1) THEN anon_1.rest ELSE :param_1 END), :coalesce_2) AS coalesce_1, coalesce(sum(CASE WHEN (anon_1.is_far = :is_far_1) THEN anon_1.rest ELSE :param_2 END), :coalesce_4) AS coalesce_3, min(CASE WHEN (anon_1.is_far = :is_far_2) THEN anon_1.first_due END) AS min_1
 FROM (SELECT CASE WHEN (migrator_batch.last_due <= :last_due_1) THEN 1 ELSE 0 END AS is_past, CASE WHEN (migrator_batch.first_due >= :first_due_1 AND (EXISTS (SELECT migrator_timeout_1.id
 FROM migrator_timeout migrator_timeout_1
@@ -886,32 +886,32 @@ FROM migrator_timeout
 WHERE migrator_timeout.state IS NOT NULL GROUP BY migrator_timeout.batch_id) anon_2 ON anon_2.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1) anon_1;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND CASE WHEN (migrator_batch.last_due <= :last_due_1 OR migrator_batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator_batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND CASE WHEN (migrator_batch.last_due <= :last_due_1 OR migrator_batch.first_due >= :first_due_1) THEN 1 ELSE 0 END = :param_1 ORDER BY migrator_batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 ORDER BY migrator_batch.id DESC;
 
--- recall/forecast.py Forecaster._between
+-- recall/queries.py Forecaster._between
 SELECT migrator_batch.id, migrator_batch."size", migrator_batch.first_due, migrator_batch.last_due
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 ORDER BY migrator_batch.id DESC;
 
--- recall/forecast.py Forecaster._may_find
+-- recall/queries.py Forecaster._may_find
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
 
--- recall/forecast.py Forecaster._may_find
+-- recall/queries.py Forecaster._may_find
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.state = :state_1 AND migrator_batch.run_id = :run_id_1 AND (migrator_batch.last_due IS NULL OR migrator_batch.last_due > :last_due_1) AND ROWNUM <= :param_1;
@@ -985,22 +985,22 @@ FROM (SELECT "TimeoutEntity"."Endpoint" AS "Endpoint"
 FROM "TimeoutEntity"
 WHERE ("TimeoutEntity"."Endpoint" IS NULL OR "TimeoutEntity"."Endpoint" = :Endpoint_1) AND ROWNUM <= :param_1) anon_1;
 
--- recall/store.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._put_back
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS anon_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Id" IN (:Id_1);
 
--- recall/store.py SqlRecalls._put_back
+-- recall/restore.py SqlRecalls._put_back
 SELECT timeouts."Id"
 FROM timeouts
 WHERE timeouts."Id" IN (:Id_1);
 
--- recall/store.py SqlRecalls.restore
+-- recall/restore.py SqlRecalls.restore
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- recall/store.py SqlRecalls.restore
+-- recall/restore.py SqlRecalls.restore
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;

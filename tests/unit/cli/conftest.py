@@ -9,15 +9,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
 
-from migrator.app import App
+from migrator.app import App, commands
 from migrator.cli import main, opening
 from migrator.database.engine import open_engine, reading
+from migrator.delays.access import LevelAccess
+from migrator.delays.depths import LevelDepths
+from migrator.delays.routing import DelaysVersion
 from tests.unit.preflight.checks.fakes import FakeBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """Levels that can only be counted."""
+
+    broker: FakeBroker
+
+    def depths(self) -> Sequence[LevelDepths]:
+        """Return what the broker in memory has."""
+        return [self.broker.ladder(version) for version in DelaysVersion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,14 @@ def program(
     made = Program(tmp_path, capsys)
     monkeypatch.setenv("MIGRATOR_STORE__URL", made.url)
     monkeypatch.setattr(opening, "App", _offline(made))
+    reaching = commands.level_access
+
+    def level_access(app: App, *, purpose: str, **more: Any) -> LevelAccess:
+        if "verify" in purpose:  # which only counts
+            return cast("LevelAccess", Depths(made.broker))
+        return reaching(app, purpose=purpose, **more)
+
+    monkeypatch.setattr(commands, "level_access", level_access)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield made

@@ -132,7 +132,7 @@ def test_a_dead_owner_of_this_machine_keeps_nothing(
     claimed: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease is ended instead of waited for."""
-    from migrator.cli import rollback
+    from migrator.recall import rollback
 
     claimed.change("UPDATE migrator_lease SET owner = 'dead', until = '2099-01-01 00:00:00.000000'")
     monkeypatch.setattr(rollback, "is_surely_dead", lambda owner: owner == "dead")

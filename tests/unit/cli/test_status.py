@@ -26,8 +26,8 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from migrator.recall.restore import SqlRecalls
 from migrator.recall.rules import RecallForecast, RecallScope
-from migrator.recall.store import SqlRecalls
 from migrator.web.documents import endpoint_documents
 from tests.unit.cli.conftest import Program
 

@@ -15,11 +15,9 @@ from migrator.cli.opening import opened
 from migrator.config import load
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ExitCode, PreflightRefused, TargetUnavailable
+from migrator.ledger.exclusive import recalling_alone, scanning_alone
 from migrator.ledger.owner import current_owner
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane
-from migrator.recall.rules import RecallScope
-from migrator.recall.run import recall
-from migrator.recall.work import RecallTerms
 from migrator.verify.report import (
     DestinationBalance,
     Discrepancy,
@@ -28,7 +26,6 @@ from migrator.verify.report import (
     LevelBalance,
     Verification,
 )
-from migrator.verify.scanning import looking_through
 from migrator.verify.verifier import Verifier
 from tests.unit.cli.conftest import Program
 from tests.unit.reports.html.reading import read
@@ -231,12 +228,14 @@ def test_one_looks_through_the_levels_at_a_time(program: Program, lane: Lane, to
 def test_a_scan_keeps_recalls_away_and_nobody_else(program: Program) -> None:
     """Lanes of hand-over can be taken; afterwards the status does not tell of the lease."""
     program.seeded()
-    terms = RecallTerms(margin=timedelta(minutes=1), hold=timedelta(seconds=1), deepest=1)
     with opened(load(file=None)) as app:
-        with looking_through(app):
+        with scanning_alone(app.leases, app.plan.lease):
             assert SCAN_LANE in {each.lane for each in app.books.progress().lanes}
-            with pytest.raises(PreflightRefused, match="verify --scan"):
-                recall(app, RecallScope(), terms, progress=lambda _: None)
+            with (
+                pytest.raises(PreflightRefused, match="verify --scan"),
+                recalling_alone(app.leases, app.plan.lease),
+            ):
+                pass
             assert app.leases.acquire(Lane(0), "somebody", timedelta(minutes=1)) is not None
         assert SCAN_LANE not in {each.lane for each in app.books.progress().lanes}
 
@@ -249,7 +248,7 @@ def test_the_lease_of_a_dead_one_is_taken(program: Program) -> None:
         dead = "/".join([*place, str(2**22 + 1), started, secret])
         for lane in (SCAN_LANE, RECALL_LANE):
             app.leases.acquire(lane, dead, timedelta(minutes=5))
-        with looking_through(app):
+        with scanning_alone(app.leases, app.plan.lease):
             assert app.leases.owner_of(SCAN_LANE) != dead
 
 

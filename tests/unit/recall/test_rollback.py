@@ -21,7 +21,7 @@ from migrator.nservicebus.timeouts import (
     RunId,
     StoredTimeout,
 )
-from migrator.recall.rollback import Rollback, RollbackScope, RolledBack
+from migrator.recall.rollback import Released, Releasing, RollbackScope
 from migrator.stores.ports import Claim, ClaimRequest
 
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="Sales_TimeoutData")
@@ -174,9 +174,9 @@ class Ledger:
         return {number: each.state for number, each in self.batches.items()}
 
 
-def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> RolledBack:
+def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> Released:
     """Roll back; no lane may be held afterwards."""
-    rollback = Rollback(
+    rollback = Releasing(
         claims=ledger,
         leases=ledger,
         batches=ledger,

@@ -8,12 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
+from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
 from migrator.errors import DeliveryLimitNear
+from migrator.ledger.queries import SqlBooks
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
@@ -239,7 +241,7 @@ class World:
         self.signs_of_life += 1
         return {level: len(found) for level, found in self.levels.items()}
 
-    def ladders(self) -> Sequence[LevelDepths]:
+    def depths(self) -> Sequence[LevelDepths]:
         older = {} if self.v1 is None else {level: self.v1.get(level, []) for level in range(28)}
         steps = [
             LevelDepth(
@@ -260,11 +262,18 @@ class World:
         ]
 
     @contextmanager
-    def open_levels(self, delays: DelaysVersion) -> Iterator[World]:
+    def open(self, delays: DelaysVersion) -> Iterator[World]:
         self.opened = delays
         yield self
 
+    def still_staged(self) -> int | None:
+        return self.staged
+
     # ── the books ──
+
+    def progress(self) -> World:
+        """Return what only batches are asked of."""
+        return self
 
     def _change(self) -> None:
         if self.ledger_changes:
@@ -379,11 +388,9 @@ class World:
         """Return what a verification asks."""
         return Parts(
             books=Books(self),
+            ledger=cast("SqlBooks", self),
             ledger_id=LEDGER_ID,
-            ladders=self.ladders,
-            open_levels=self.open_levels,
-            still_staged=lambda: self.staged,
-            doubtful=lambda: self.doubtful,
+            access=cast("LevelAccess", self),
             clock=self,
             wait=self.wait,
             evidence=evidence,

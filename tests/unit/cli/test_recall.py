@@ -1,16 +1,16 @@
-"""Tests of ``migrator.cli.recalled``."""
+"""Tests of ``migrator.cli.recall``."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from migrator.cli import recalled
-from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope
-from migrator.recall.work import Recalled, RecallProgress
+from migrator.cli import recall, recalled
+from migrator.delays.walk import WalkProgress
+from migrator.recall.recall import Recalled, RecallReport
+from migrator.recall.rules import RecallForecast, RecallOutcome
 from tests.unit.cli.conftest import Program
 
 EXPECTED = RecallForecast(
@@ -22,22 +22,24 @@ EXPECTED = RecallForecast(
 )
 
 
-def way(outcomes: dict[RecallOutcome, int], *, unfinished: int = -1, not_found: int = 0) -> Any:
+def report(
+    outcomes: dict[RecallOutcome, int], *, unfinished: int = -1, not_found: int = 0
+) -> RecallReport:
     """Return what became of a recall."""
     levels = [] if unfinished < 0 else [unfinished]
     done = Recalled(outcomes=outcomes, unfinished=levels)
-    return recalled.WayBack(expected=EXPECTED, done=done, not_found=not_found)
+    return RecallReport(expected=EXPECTED, done=done, not_found=not_found)
 
 
 def test_what_stayed_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """Each kind on a line of its own; and then not all is back."""
-    found = way(
+    found = report(
         {RecallOutcome.RESTORED: 5, RecallOutcome.TOO_NEAR: 1, RecallOutcome.LEFTOVER: 2},
         unfinished=7,
         not_found=3,
     )
     assert not found.is_whole
-    recalled.say_way_back(found)
+    recall.say_recalled(found)
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("by the ledger, 9 are in the levels, 1 are due too soon")
     assert said[1] == "all of them can come back until 2026-03-10 09:30:00 UTC"
@@ -50,35 +52,26 @@ def test_what_stayed_is_said_with_its_reason(capsys: pytest.CaptureFixture[str])
 
 def test_all_is_back_when_nothing_stayed() -> None:
     """Leftovers that are gone, and messages of others, are no reason."""
-    assert way({RecallOutcome.RESTORED: 9, RecallOutcome.LEFTOVER: 1}).is_whole
-    assert way({RecallOutcome.FOREIGN: 9}).is_whole
-    assert not way({RecallOutcome.RESTORED: 9}, not_found=1).is_whole
-    assert recalled.WayBack(expected=EXPECTED, done=None).is_whole
+    assert report({RecallOutcome.RESTORED: 9, RecallOutcome.LEFTOVER: 1}).is_whole
+    assert report({RecallOutcome.FOREIGN: 9}).is_whole
+    assert not report({RecallOutcome.RESTORED: 9}, not_found=1).is_whole
+    assert RecallReport(expected=EXPECTED, done=None).is_whole
 
 
 def test_a_line_now_and_then_says_how_far_it_is(
-    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every five seconds where there is no terminal."""
     now_s = 100.0
-
-    def recall(*_args: object, progress: Any) -> Recalled:
-        nonlocal now_s
+    monkeypatch.setattr(recalled, "time", SimpleNamespace(monotonic=lambda: now_s))
+    with recalled.watched() as progress:
         for step in range(1, 12):
             now_s += 1
-            progress(RecallProgress(level=20 - step, seen=300 * step, restored=100 * step))
-        return Recalled(outcomes={}, unfinished=())
-
-    monkeypatch.setattr(recalled, "time", SimpleNamespace(monotonic=lambda: now_s))
-    monkeypatch.setattr(recalled, "recall", recall)
-    monkeypatch.setattr(recalled, "foretold", lambda *_: EXPECTED)
-    terms = recalled.terms_of("1m", "20s", 10)
-    done = recalled.brought_back(None, RecallScope(), terms, EXPECTED)  # type: ignore[arg-type]  # nobody asks it
+            progress(WalkProgress(level=20 - step, seen=300 * step, restored=100 * step))
     assert capsys.readouterr().err.splitlines() == [
         "recalling: level 15, 1500 messages seen, 500 rows restored, 300 messages/s",
         "recalling: level 10, 3000 messages seen, 1000 rows restored, 300 messages/s",
     ]
-    assert done.not_found == 9
 
 
 def test_terms_are_durations(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.recall.work``: which open batches a recall has to wait for."""
+"""Tests of ``migrator.recall.rules``: which open batches a recall has to wait for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from migrator.errors import PreflightRefused
 from migrator.ledger.states import HALF_DONE, OPEN, BatchState, Mode
 from migrator.ledger.work import Batch
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
-from migrator.recall.rules import RecallScope
-from migrator.recall.work import demand_settled
+from migrator.recall.rules import RecallScope, demand_settled
 
 SALES = "public.Sales_TimeoutData"
 BILLING = "public.Billing_TimeoutData"

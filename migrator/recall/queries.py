@@ -1,4 +1,4 @@
-"""What the ledger expects in the delay levels, without reading every row that was handed over.
+"""What the ledger says: how much waits in the delay levels, and what a message found there is.
 
 Rules of this file: a batch whose rows are all due, or all due later than the margin, is counted
 by its size; rows are read only of batches in between, and those that differ from their batch. A
@@ -7,20 +7,30 @@ ledger with a million rows is asked this again and again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, false, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    case,
+    false,
+    func,
+    or_,
+    select,
+    true,
+)
 
-from migrator.database.engine import reading
-from migrator.database.failures import translating
-from migrator.database.portable import flag
-from migrator.errors import StoreError
-from migrator.ledger.states import BatchState
+from migrator.database.portable import flag, for_update, pair_in
+from migrator.database.types import byte_length
+from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
-from migrator.recall.rules import RecallForecast, RecallScope
+from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
 
 _CHUNK: Final = 500
 """Batches whose rows are read with one query."""
@@ -49,30 +59,6 @@ class _Tally:
         self.left += left
         if first_due is not None:
             self.first_due = min(self.first_due or first_due, first_due)
-
-
-class LedgerForecasts:
-    """What recalls from every kind of store tell alike: it is in the ledger alone."""
-
-    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
-        """Ask *ledger*, in the database of *engine*."""
-        self._engine = engine
-        self._ledger = ledger
-
-    def forecast(
-        self,
-        scope: RecallScope,
-        *,
-        now: datetime,
-        not_before: datetime,
-        exact_rows: int | None = None,
-    ) -> RecallForecast:
-        """Return what the ledger expects in the levels; see ``ports.Recalls``."""
-        doing = "counting what could be recalled"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
-            span = Span(now=now, not_before=not_before)
-            forecaster = Forecaster(connection, self._ledger, scope)
-            return forecaster.forecast(span, exact_rows=exact_rows)
 
 
 class Forecaster:
@@ -245,3 +231,69 @@ def _add_estimate(tally: _Tally, span: Span, batch: _Batch) -> None:
 def _share(first: datetime, last: datetime, until: datetime, size: int) -> int:
     length = max(last - first, timedelta(microseconds=1))
     return round(size * min(max((until - first) / length, 0.0), 1.0))
+
+
+# ── messages that were found ──────────────────────────────────────────────────────────────────
+
+
+def sighted_rows(
+    ledger: LedgerTables, sightings: Collection[Sighting], scope: RecallScope, *, dialect: str
+) -> Select[Any]:
+    """Return a query for what ``judge`` asks of the rows of *sightings*; it locks them."""
+    row, batch = ledger.timeout, ledger.batch
+    keys = {key_of(sighting) for sighting in sightings}
+    meant = [*of_batches(batch.c, scope), *of_rows(row.c, scope)]
+    query = (
+        select(
+            row.c.id,
+            row.c.batch_id,
+            row.c.row_index,
+            row.c.source,
+            row.c.store_id,
+            row.c.due,
+            func.coalesce(row.c.state, batch.c.state).label("state"),
+            byte_length(row.c.body).label("body_bytes"),
+            row.c.going_back,
+            flag(and_(*meant) if meant else true()).label("is_meant"),
+        )
+        .join(batch, batch.c.id == row.c.batch_id)
+        .where(pair_in(row.c.batch_id, row.c.row_index, keys, dialect=dialect))
+    )
+    return for_update(query, row)
+
+
+def rows_of(
+    connection: Connection,
+    ledger: LedgerTables,
+    sightings: Collection[Sighting],
+    scope: RecallScope,
+) -> Mapping[tuple[int, int], Row[Any]]:
+    """Return the rows of *sightings* that there are, by ``key_of``; they are locked."""
+    query = sighted_rows(ledger, sightings, scope, dialect=connection.dialect.name)
+    return {(row.batch_id, row.row_index): row for row in connection.execute(query)}
+
+
+def key_of(sighting: Sighting) -> tuple[int, int]:
+    """Return by which a row is found: its batch, and its index in there."""
+    return sighting.row.batch, sighting.row.row_index
+
+
+def judge(row: Row[Any] | None, sighting: Sighting, not_before: datetime) -> RecallOutcome:
+    """Return what *sighting* is; ``RESTORED`` means that its row is to be restored.
+
+    A row that an earlier recall began to restore may be in the store already: that is finished
+    whatever this recall means, and however near it is due, else it would be sent twice.
+    """
+    if row is None:
+        return RecallOutcome.FOREIGN
+    if row.store_id != sighting.row.timeout_id or row.body_bytes != sighting.body_bytes:
+        return RecallOutcome.DIFFERENT
+    if row.state == RowState.RECALLED:
+        return RecallOutcome.LEFTOVER
+    if row.state != BatchState.HANDED_OVER:
+        return RecallOutcome.UNSETTLED
+    if row.going_back == RowState.RECALLED:
+        return RecallOutcome.RESTORED
+    if not row.is_meant:
+        return RecallOutcome.OUT_OF_SCOPE
+    return RecallOutcome.TOO_NEAR if row.due < not_before else RecallOutcome.RESTORED

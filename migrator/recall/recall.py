@@ -1,0 +1,266 @@
+"""Bring handed-over timeouts back out of the delay levels, into the store they came from.
+
+Rules of this file:
+
+* the recall's own lease is held from the first look to the last acknowledgement, so no lane of
+  hand-over begins meanwhile; whatever is refused, is refused before anything was changed;
+* a message is acknowledged after its row is restored and committed, so a crash in between leaves
+  a copy that the next recall takes away; everything else goes back with its original expiry.
+
+Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from migrator.delays.routing import DelaysVersion
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits
+from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
+from migrator.ledger.exclusive import recalling_alone
+from migrator.ledger.lease_keeper import HeldLease
+from migrator.ledger.ports import Leases
+from migrator.ledger.queries import SqlBooks
+from migrator.ledger.runs import SqlRuns
+from migrator.ledger.work import Clock, FaultPoint
+from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.tags import row_tag
+from migrator.nservicebus.timeouts import BITS
+from migrator.recall.restore import Recalls
+from migrator.recall.rules import (
+    MAY_GO,
+    STAYED,
+    RecallForecast,
+    RecallOutcome,
+    RecallScope,
+    Sighting,
+    demand_settled,
+)
+
+if TYPE_CHECKING:  # most verbs only ask what could be recalled
+    from migrator.delays.access import LevelAccess
+
+_SEEN_AND_LEFT: Final = (
+    RecallOutcome.TAKEN,
+    RecallOutcome.STORE_GONE,
+    RecallOutcome.DIFFERENT,
+)
+Progress = Callable[[WalkProgress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What became of the messages that a recall found."""
+
+    outcomes: Mapping[RecallOutcome, int]
+    """How many messages turned out to be what."""
+    unfinished: Sequence[int]
+    """Levels that hold more than could be looked at within the hold time; run it again."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was meant is back."""
+        return not self.unfinished and not any(self.outcomes.get(each) for each in STAYED)
+
+    @property
+    def restored(self) -> int:
+        """Rows that are back in their tables."""
+        return self.outcomes.get(RecallOutcome.RESTORED, 0)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many messages turned out to be what, zeros included."""
+        return {str(outcome): self.outcomes.get(outcome, 0) for outcome in RecallOutcome}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallReport:
+    """What a recall was to find, and what it found."""
+
+    expected: RecallForecast
+    done: Recalled | None
+    """None: nothing was taken out of the levels, because nobody asked for it or none is there."""
+    not_found: int = 0
+    """Rows that should be in the levels, and were met nowhere."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was to come back is back."""
+        return self.done is None or (self.done.is_whole and not self.not_found)
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The same as plain values for JSON."""
+        found: dict[str, object] = {"expected": self.expected.document}
+        if self.done is not None:
+            found["found"] = self.done.counts
+            found["not_found"] = self.not_found
+            found["unfinished_levels"] = list(self.done.unfinished)
+        return found
+
+
+def forecast(
+    recalls: Recalls, clock: Clock, scope: RecallScope, margin: timedelta
+) -> RecallForecast:
+    """Return what the ledger expects a recall to find; the broker is not asked."""
+    now = clock.now()
+    return recalls.forecast(scope, now=now, not_before=now + margin)
+
+
+class Recall:
+    """Recalls while nobody claims; made by ``app.commands.new_recall``."""
+
+    def __init__(
+        self,
+        *,
+        recalls: Recalls,
+        access: LevelAccess,
+        version: DelaysVersion,
+        leases: Leases,
+        lease_duration: timedelta,
+        books: SqlBooks,
+        runs: SqlRuns,
+        clock: Clock,
+        ledger_id: str,
+        fault: FaultPoint,
+    ) -> None:
+        """Prepare; nothing is touched.
+
+        Args:
+            recalls: The store's and the ledger's side.
+            access: How the levels are reached.
+            version: Whose levels are gone through.
+            leases: The lanes.
+            lease_duration: For how long the recall's own is taken at a time.
+            books: Which batches are open.
+            runs: Gets the event.
+            clock: The database's time.
+            ledger_id: By whose mark our messages are known.
+            fault: Called at each step.
+        """
+        self._recalls = recalls
+        self._access = access
+        self._version = version
+        self._leases = leases
+        self._lease_duration = lease_duration
+        self._books = books
+        self._runs = runs
+        self._clock = clock
+        self._ledger_id = ledger_id
+        self._fault = fault
+
+    def bring_back(
+        self, scope: RecallScope, terms: WalkTerms, expected: RecallForecast, progress: Progress
+    ) -> RecallReport:
+        """Recall, and count what is met nowhere; raises what ``run`` does."""
+        done = self.run(scope, terms, progress)
+        seen = sum(done.outcomes.get(each, 0) for each in _SEEN_AND_LEFT)
+        left = forecast(self._recalls, self._clock, scope, terms.margin).in_levels
+        return RecallReport(expected=expected, done=done, not_found=max(left - seen, 0))
+
+    def run(self, scope: RecallScope, terms: WalkTerms, progress: Progress) -> Recalled:
+        """Restore what *scope* means, and record it; repeating goes on after a crash.
+
+        Raises:
+            PreflightRefused: Somebody works on lanes, batches are open, or a level is too deep.
+                Nothing was changed.
+            LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
+        """
+        with recalling_alone(self._leases, self._lease_duration) as held:
+            demand_settled(self._books.open_batches(), scope)
+            self._access.wait_until_routed()
+            with self._access.open(self._version) as levels:
+                done = _Walk(
+                    recalls=self._recalls,
+                    clock=self._clock,
+                    ledger_id=self._ledger_id,
+                    scope=scope,
+                    terms=terms,
+                    held=held,
+                    fault=self._fault,
+                    progress=progress,
+                ).run(levels)
+        self._runs.record("recalled", detail=done.counts, batch=None)
+        return done
+
+
+class _Walk:
+    """Goes through all levels once, while the lease is held."""
+
+    def __init__(
+        self,
+        *,
+        recalls: Recalls,
+        clock: Clock,
+        ledger_id: str,
+        scope: RecallScope,
+        terms: WalkTerms,
+        held: HeldLease,
+        fault: FaultPoint,
+        progress: Progress,
+    ) -> None:
+        self._recalls = recalls
+        self._clock = clock
+        self._ledger_id = ledger_id
+        self._scope = scope
+        self._terms = terms
+        self._held = held
+        self._fault = fault
+        self._progress = progress
+        self._outcomes: Counter[RecallOutcome] = Counter()
+        self._seen = 0
+
+    def run(self, levels: Levels) -> Recalled:
+        waiting = levels.ready()
+        demand_shallow(waiting, self._terms.deepest)
+        # also empty ones: what is above them comes down meanwhile
+        there = [level for level in range(BITS) if level in waiting]
+        passes = walk(levels, there, self._terms.limits, self._meet, again=_once_more)
+        unfinished = [found.level for found in passes if not found.is_whole]
+        return Recalled(outcomes=dict(self._outcomes), unfinished=tuple(unfinished))
+
+    def _meet(self, level: int, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+        self._held.check()
+        self._seen += len(found)
+        taken = self._chunk(scan, found)
+        restored = self._outcomes[RecallOutcome.RESTORED]
+        self._progress(WalkProgress(level=level, seen=self._seen, restored=restored))
+        return taken
+
+    def _chunk(self, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
+        sightings = {m.tag: s for m in found if (s := self._sighting(m)) is not None}
+        outcomes = self._recalls.restore(
+            set(sightings.values()),
+            self._scope,
+            self._held.lease,
+            not_before=self._clock.now() + self._terms.margin,
+        )
+        self._fault("recall.restored")
+        may_go, restored = [], set[Sighting]()
+        for tag, sighting in sightings.items():
+            outcome = outcomes[sighting]
+            if sighting in restored:  # its row is back once, whatever copies of it there are
+                outcome = RecallOutcome.LEFTOVER
+            elif outcome is RecallOutcome.RESTORED:
+                restored.add(sighting)
+            self._outcomes[outcome] += 1
+            if outcome in MAY_GO:
+                may_go.append(tag)
+        scan.acknowledge(may_go)
+        self._fault("recall.acknowledged")
+        return len(may_go)
+
+    def _sighting(self, message: LevelMessage) -> Sighting | None:
+        """Return which row *message* is; None when it is no message of this ledger."""
+        timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
+        row = row_tag(message.app_id, timeout_id, ledger_id=self._ledger_id)
+        return None if row is None else Sighting(row=row, body_bytes=len(message.body))
+
+
+def _once_more(found: LevelPass) -> ScanLimits | None:
+    """Go on with a level as long as something leaves it; else the same would be in front again."""
+    return None if found.end is ScanEnd.EMPTY or not found.done else found.limits
