@@ -1011,17 +1011,17 @@ INSERT INTO "TimeoutEntity" ("Id", "Destination", "SagaId", "State", "Endpoint",
 -- stores/sql/seeding.py _write
 INSERT INTO timeouts ("Id", "Destination", "SagaId", "State", "Time", "Headers", "PersistenceVersion") VALUES (:Id, :Destination, :SagaId, :State, :Time, :Headers, :PersistenceVersion);
 
--- recall/sightings.py rows_of
+-- recall/queries.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, 1 AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- recall/sightings.py rows_of
+-- recall/queries.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.destination = :destination_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- recall/sightings.py rows_of
+-- recall/queries.py rows_of
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state) AS state, coalesce(DBMS_LOB.GETLENGTH(migrator_timeout.body), 0) AS body_bytes, migrator_timeout.going_back, CASE WHEN (migrator_timeout.due < :due_1) THEN 1 ELSE 0 END AS is_meant
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
