@@ -9,26 +9,23 @@ from starlette.routing import Route
 
 from dev.reference import words
 from dev.reference.markdown import first_line, page, table
-from migrator.web.app import Desk, new_app
-from migrator.web.commands import KEYS
-from migrator.web.control_values import Adjust, Drain, Pause, Resume, Retry, StopNow
-from migrator.web.guard import Asked, Door, is_page, refusal
-from migrator.web.measures import GROUPS, Measure
-from migrator.web.metrics import Instruments
-from migrator.web.orders import Orders
+from migrator.web.app import AppState, new_app
+from migrator.web.auth import Listener, RequestFacts, is_page, refusal
+from migrator.web.control import KEYS, Adjust, CommandQueue, Drain, Pause, Resume, Retry, StopNow
+from migrator.web.metrics import GROUPS, Instruments, Measure
 
-_TOKEN: Final = "any"  # noqa: S105 - a door wants one, and this one is opened to nobody
+_TOKEN: Final = "any"  # noqa: S105 - a listener wants one, and this one is opened to nobody
 _HERE: Final = "127.0.0.1"
 _ELSEWHERE: Final = "192.0.2.1"
 _WAYS: Final = (
-    ("control socket", Door(is_socket=True), _HERE),
-    ("this machine", Door(is_socket=False, token=_TOKEN), _HERE),
+    ("control socket", Listener(is_socket=True), _HERE),
+    ("this machine", Listener(is_socket=False, token=_TOKEN), _HERE),
     (
         "this machine, `web.allow_remote`",
-        Door(is_socket=False, token=_TOKEN, is_loopback=False),
+        Listener(is_socket=False, token=_TOKEN, is_loopback=False),
         _HERE,
     ),
-    ("other machines", Door(is_socket=False, token=_TOKEN, is_loopback=False), _ELSEWHERE),
+    ("other machines", Listener(is_socket=False, token=_TOKEN, is_loopback=False), _ELSEWHERE),
 )
 """How a daemon may be asked, and from where."""
 _PAGE: Final = (
@@ -80,8 +77,8 @@ def http() -> str:
 def paths() -> Iterator[tuple[str, Route]]:
     """Yield method and route of all that is served over TCP."""
     panel: Any = None  # nobody asks it
-    desk = Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
-    for route in new_app(desk, Door(is_socket=False)).routes:
+    state = AppState(status=panel, instruments=Instruments(), commands=CommandQueue(panel))
+    for route in new_app(state, Listener(is_socket=False)).routes:
         if isinstance(route, Route):
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 yield method, route
@@ -90,16 +87,16 @@ def paths() -> Iterator[tuple[str, Route]]:
 def _paths() -> Iterator[tuple[str, ...]]:
     for method, route in paths():
         if not is_page(route.path):
-            may = (_may(method, route.path, door, peer) for _, door, peer in _WAYS)
+            may = (_may(method, route.path, listener, peer) for _, listener, peer in _WAYS)
             yield f"`{method} {route.path}`", first_line(route.endpoint), *may
     yield _PAGE
 
 
-def _may(method: str, path: str, door: Door, peer: str) -> str:
+def _may(method: str, path: str, listener: Listener, peer: str) -> str:
     """Return what the guard wants."""
     headers = {"host": "localhost"}
-    asked = Asked(method=method, path=path, headers=headers, peer=peer)
-    return "open" if refusal(asked, door) is None else "token"
+    asked = RequestFacts(method=method, path=path, headers=headers, peer=peer)
+    return "open" if refusal(asked, listener) is None else "token"
 
 
 # ── metrics ─────────────────────────────────────────────────────────────────────────────────────

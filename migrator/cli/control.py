@@ -15,10 +15,21 @@ from migrator.config.process import AUTO
 from migrator.errors import CommandRefused, ConfigError, DaemonUnavailable
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web.client import DaemonClient
-from migrator.web.commands import NO_REASON, Order, build_order, parse_order
-from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, StopNow
-from migrator.web.documents import answer_document
-from migrator.web.places import chosen, listening
+from migrator.web.control import (
+    NO_REASON,
+    Adjust,
+    Command,
+    Drain,
+    Knob,
+    Order,
+    Pause,
+    Resume,
+    StopNow,
+    answer_document,
+    build_order,
+    parse_order,
+)
+from migrator.web.listener import chosen, listening
 
 PAUSE_EPILOG = """\b
 Examples:

@@ -12,7 +12,7 @@ from migrator.cli.session import Delays, Json, given, session_of
 from migrator.delays.depths import LevelDepths
 from migrator.delays.topology import create_delays
 from migrator.errors import ExitCode
-from migrator.web.documents import ladder_document
+from migrator.web.status import ladder_document
 
 
 class Verbs(LazyGroup):

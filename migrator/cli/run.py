@@ -42,7 +42,7 @@ from migrator.service.launch import run as launch
 from migrator.service.occasions import Fire, hooked, tell_exit
 from migrator.service.recheck import Checks
 from migrator.stores.endpoints import chosen_endpoints
-from migrator.web.documents import endpoint_documents
+from migrator.web.status import endpoint_documents
 
 _log = logging.getLogger(__name__)
 

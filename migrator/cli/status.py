@@ -21,9 +21,10 @@ from migrator.cli.session import Json, Session, duration, session_of
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
+from migrator.reports.documents import plain
 from migrator.service.canary import EVENT as CANARY
 from migrator.web.client import DaemonClient
-from migrator.web.documents import plain, progress_document
+from migrator.web.status import progress_document
 
 EPILOG = """\b
 Examples:

@@ -16,8 +16,8 @@ from migrator.app import App
 from migrator.errors import MigratorError
 from migrator.ledger.report import QuarantinedRow, QuarantineFilter
 from migrator.ledger.states import Mode
-from migrator.web.control_values import Answer, Retry
-from migrator.web.snapshot import QuarantinePage
+from migrator.web.control import Answer, Retry
+from migrator.web.status import QuarantinePage
 
 _log = logging.getLogger(__name__)
 

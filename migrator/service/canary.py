@@ -20,7 +20,7 @@ from migrator.delays.probe_results import Flight, flight_text, probe_document
 from migrator.errors import Interrupted, MigratorError
 from migrator.ledger.ports import Runs
 from migrator.service.errand import Errand
-from migrator.web.job_values import JobReport
+from migrator.web.status import JobReport
 
 _log = logging.getLogger(__name__)
 

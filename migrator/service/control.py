@@ -22,7 +22,7 @@ from migrator.service.knobs import Knobs
 from migrator.service.pauses import Pauses
 from migrator.service.trail import Trail
 from migrator.service.worker import Stop
-from migrator.web.control_values import (
+from migrator.web.control import (
     Adjust,
     Answer,
     Command,
@@ -89,7 +89,7 @@ class Control:
         self._turn = threading.Lock()
 
     def execute(self, command: Command, *, who: str) -> Answer:
-        """Do what *command* says; see ``web.panel.Panel``."""
+        """Do what *command* says; see ``web.control.StatusService``."""
         with self._turn:
             asked_at = datetime.now(UTC)
             answer, then = self._do(command, who)

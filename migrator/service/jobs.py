@@ -21,7 +21,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from migrator.config.values import Cron, build_duration
-from migrator.web.job_values import JobReport, JobView
+from migrator.web.status import JobReport, JobView
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from migrator.config.values import build_duration
 from migrator.errors import ConfigError
 from migrator.handover.lane import Pace
 from migrator.stores.endpoints import Selection
-from migrator.web.control_values import Knob
+from migrator.web.control import Knob
 
 
 class Knobs:

@@ -53,9 +53,9 @@ from migrator.service.throttles.clock import believe_as_told
 from migrator.service.trail import Trail
 from migrator.service.worker import Stop
 from migrator.telemetry.ports import Tracer
+from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
-from migrator.web.places import own_socket
-from migrator.web.serving import WebPlan, serve
+from migrator.web.server import WebPlan, serve
 
 PATIENCE_S = 90.0
 """``--once`` gives up after failing for so long without progress; a daemon never does."""

@@ -1,4 +1,4 @@
-"""The daemon as others see it: implements ``web.panel.Panel`` over what is known already."""
+"""The daemon as others see it: what is known already, as ``web.control.StatusService`` has it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from migrator.service.knobs import Knobs
 from migrator.service.lookout import Lookout, Seen
 from migrator.service.supervision import Supervision
 from migrator.service.worker import Stop, WorkerThread
-from migrator.web.control_values import Answer, Command, Liveness, Readiness
-from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
+from migrator.web.control import Answer, Command
+from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from migrator.errors import Interrupted, MigratorError
 from migrator.ledger.ports import Runs
 from migrator.service.errand import Errand
-from migrator.web.job_values import JobReport
+from migrator.web.status import JobReport
 
 _log = logging.getLogger(__name__)
 

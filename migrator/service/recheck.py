@@ -25,7 +25,7 @@ from migrator.service.errand import Errand
 from migrator.service.gate import Gate
 from migrator.service.jobs import Job
 from migrator.service.trail import Trail
-from migrator.web.job_values import JobReport
+from migrator.web.status import JobReport
 
 _log = logging.getLogger(__name__)
 

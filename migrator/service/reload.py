@@ -15,7 +15,7 @@ from migrator.errors import MigratorError
 from migrator.service.crew import Crew
 from migrator.service.knobs import Knobs
 from migrator.service.trail import Trail
-from migrator.web.control_values import Knob
+from migrator.web.control import Knob
 
 _log = logging.getLogger(__name__)
 

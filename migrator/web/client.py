@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from migrator.errors import ConfigError, DaemonUnavailable
-from migrator.web.commands import Order, build_order
-from migrator.web.control_values import Answer
+from migrator.web.control import Answer, Order, build_order
 
 _PATIENCE_S: Final = 25.0
 """Longer than the daemon lets a command wait, so that it is the daemon that says so."""

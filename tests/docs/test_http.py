@@ -7,11 +7,10 @@ from pathlib import Path
 
 import migrator.web
 from dev.reference import web, words
-from migrator.web.app import Desk, new_app
-from migrator.web.commands import KEYS
-from migrator.web.guard import Door, is_page
+from migrator.web.app import AppState, new_app
+from migrator.web.auth import Listener, is_page
+from migrator.web.control import KEYS, CommandQueue
 from migrator.web.metrics import Instruments
-from migrator.web.orders import Orders
 from tests.support.panel import MemoryPanel
 
 FOLDER = Path(migrator.web.__path__[0])
@@ -33,8 +32,8 @@ def test_every_code_that_is_given_has_its_reason() -> None:
 def test_the_socket_serves_the_same_but_for_the_page() -> None:
     """So one table tells both."""
     panel = MemoryPanel()
-    desk = Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
-    socket = {route.path for route in new_app(desk, Door(is_socket=True)).routes}  # type: ignore[attr-defined]  # all are routes
+    state = AppState(status=panel, instruments=Instruments(), commands=CommandQueue(panel))
+    socket = {route.path for route in new_app(state, Listener(is_socket=True)).routes}  # type: ignore[attr-defined]  # all are routes
     assert socket == {route.path for _, route in web.paths() if not is_page(route.path)}
 
 

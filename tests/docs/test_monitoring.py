@@ -15,9 +15,8 @@ import yaml  # type: ignore[import-untyped]  # it ships no types, and this is it
 from prometheus_client.parser import text_string_to_metric_families
 
 from migrator.ledger.pause_reasons import Signal
-from migrator.web.bodies import LARGEST_BODY_BYTES
-from migrator.web.measures import MEASURES
-from migrator.web.metrics import Instruments, scrape
+from migrator.web.http import LARGEST_BODY_BYTES
+from migrator.web.metrics import MEASURES, Instruments, scrape
 from tests.docs.test_reference import commands_in, mistakes_in
 from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot
 

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.web import app as web_app
-from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.web import auth, http
+from migrator.web.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
 from migrator.web.metrics import Instruments
-from migrator.web.page import entrance, routes, session
-from migrator.web.serving import WebPlan, serve
+from migrator.web.page import login, routes
+from migrator.web.server import WebPlan, serve
 from tests.support.moving import BILLING, SALES, MovingPanel
 from tests.support.panel import MemoryPanel
 
@@ -83,7 +83,7 @@ def test_whoever_is_on_this_machine_may_look(visitor: Visitor) -> None:
     """Without a login there is nothing to press, and no row is shown."""
     found = visitor.get("/")
     assert found.status_code == 200
-    for told in ("Running", "Sales.Orders", "Set aside", "The delay levels", "Log in"):
+    for told in ("Running", "Sales.CommandQueue", "Set aside", "The delay levels", "Log in"):
         assert told in text_of(found)
     assert "<form" not in found.text
     assert "<form" not in visitor.get("/page/live").text
@@ -163,7 +163,7 @@ def test_the_token_gives_a_cookie_that_no_script_sees(visitor: Visitor) -> None:
     """It goes to our own pages only, has nothing of the token, and ends by itself."""
     found = visitor.log_in()
     cookie = found.headers["set-cookie"].lower()
-    for part in ("httponly", "samesite=strict", "path=/", f"max-age={session.LIFE_S}"):
+    for part in ("httponly", "samesite=strict", "path=/", f"max-age={auth.LIFE_S}"):
         assert part in cookie
     assert "secure" not in cookie
     assert TOKEN not in found.headers["set-cookie"]
@@ -178,14 +178,14 @@ def test_a_wrong_token_is_refused_and_not_many_times(
     wrong = visitor.log_in("correct horse batter")
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
     assert "This is not the token." in text_of(wrong)
-    for _ in range(entrance.WRONG_TOKENS - 1):
+    for _ in range(login.WRONG_TOKENS - 1):
         assert visitor.log_in("another secret thing").status_code == 401
     late = visitor.log_in()
     assert late.status_code == 429
-    assert 0 < int(late.headers["retry-after"]) <= entrance.WRONG_SPAN_S
+    assert 0 < int(late.headers["retry-after"]) <= login.WRONG_SPAN_S
     assert "<form" not in visitor.get("/").text
     lines = json.dumps([record.__dict__ for record in caplog.records], default=str)
-    assert lines.count("web_login_refused") == entrance.WRONG_TOKENS
+    assert lines.count("web_login_refused") == login.WRONG_TOKENS
     assert TOKEN not in lines
     assert "another secret thing" not in lines
 
@@ -193,7 +193,7 @@ def test_a_wrong_token_is_refused_and_not_many_times(
 def test_wrong_bearer_tokens_are_counted_as_well(visitor: Visitor) -> None:
     """So the page's limit cannot be gone round; monitoring and the page go on."""
     wrong = {"authorization": "Bearer another secret thing"}
-    for _ in range(web_app.WRONG_TOKENS):
+    for _ in range(http.WRONG_TOKENS):
         assert visitor.client.post("/control", headers=wrong).status_code == 401
     right = {"authorization": f"Bearer {TOKEN}"}
     assert visitor.client.post("/control", headers=right).status_code == 429
@@ -218,7 +218,7 @@ def test_pause_and_resume_without_script(alice: Visitor) -> None:
     form = {"csrf": alice.secret(), "endpoint": SALES, "reason": "index rebuild"}
     found = alice.post("/page/pause", form)
     assert (found.status_code, found.headers["location"]) == (303, "/")
-    assert "Done: Sales.Orders is paused" in text_of(alice.get("/"))
+    assert "Done: Sales.CommandQueue is paused" in text_of(alice.get("/"))
     assert "Done:" not in text_of(alice.get("/"))
     alice.post("/page/pause", {"csrf": alice.secret(), "endpoint": "", "reason": " "})
     alice.post("/page/resume", {"csrf": alice.secret()})

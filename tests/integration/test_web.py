@@ -25,12 +25,12 @@ import pytest
 from migrator.errors import ConfigError, MigratorError
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import app as web_app
-from migrator.web import bodies, serving
-from migrator.web.control_values import Liveness, Pause, Readiness
-from migrator.web.guard import Door
+from migrator.web import http, server
+from migrator.web.auth import Listener
+from migrator.web.control import CommandQueue, Pause
 from migrator.web.metrics import Instruments
-from migrator.web.orders import Orders
-from migrator.web.serving import Served, WebPlan, serve
+from migrator.web.server import Served, WebPlan, serve
+from migrator.web.status import Liveness, Readiness
 from tests.support.panel import MemoryPanel
 
 TOKEN = "correct horse battery"
@@ -214,7 +214,7 @@ def test_a_wrong_method_is_refused(site: Site, method: str, asked: str, allowed:
         (b"[" * 8000, "application/json", 400),
         (b'{"command": "drain", "at": 5}', "application/json", 400),
         (b'{"command": "NaN"}', "application/json; charset=utf-8", 400),
-        (b'"' + b"x" * bodies.LARGEST_BODY_BYTES + b'"', "application/json", 413),
+        (b'"' + b"x" * http.LARGEST_BODY_BYTES + b'"', "application/json", 413),
     ],
 )
 def test_a_body_that_is_no_command_is_refused(
@@ -240,7 +240,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that hangs is told and closed."""
-    monkeypatch.setattr(bodies, "BODY_PATIENCE_S", 0.1)
+    monkeypatch.setattr(http, "BODY_PATIENCE_S", 0.1)
     request = (
         "POST /control HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {TOKEN}\r\ncontent-length: 20\r\n\r\n{{"
@@ -291,17 +291,17 @@ def test_without_a_token_control_is_by_the_socket_alone(path: Path) -> None:
 def test_tokens_cannot_be_guessed_at_monitoring_either() -> None:
     """From elsewhere its paths want the token, so wrong ones are counted there as well."""
     panel = MemoryPanel()
-    desk = web_app.Desk(panel=panel, instruments=Instruments(), orders=Orders(panel))
-    door = Door(is_socket=False, token=TOKEN, is_loopback=False)
-    elsewhere = httpx.ASGITransport(web_app.new_app(desk, door), client=("192.0.2.7", 4711))
+    state = web_app.AppState(status=panel, instruments=Instruments(), commands=CommandQueue(panel))
+    listener = Listener(is_socket=False, token=TOKEN, is_loopback=False)
+    elsewhere = httpx.ASGITransport(web_app.new_app(state, listener), client=("192.0.2.7", 4711))
 
     async def codes() -> list[int]:
         async with httpx.AsyncClient(transport=elsewhere, base_url="http://migrator") as client:
-            given = [f"guess {n}" for n in range(web_app.WRONG_TOKENS)] + [TOKEN]
+            given = [f"guess {n}" for n in range(http.WRONG_TOKENS)] + [TOKEN]
             headers = [{"authorization": f"Bearer {each}"} for each in given]
             return [(await client.get("/metrics", headers=each)).status_code for each in headers]
 
-    assert asyncio.run(codes()) == [401] * web_app.WRONG_TOKENS + [429]
+    assert asyncio.run(codes()) == [401] * http.WRONG_TOKENS + [429]
 
 
 def test_every_answer_has_the_same_headers(site: Site) -> None:
@@ -312,8 +312,8 @@ def test_every_answer_has_the_same_headers(site: Site) -> None:
         site.by_http.get("/control"),
         site.by_http.get("/metrics"),
     ):
-        assert {name: found.headers[name] for name in web_app.SECURITY_HEADERS} == dict(
-            web_app.SECURITY_HEADERS
+        assert {name: found.headers[name] for name in http.SECURITY_HEADERS} == dict(
+            http.SECURITY_HEADERS
         )
         assert "server" not in found.headers
         assert "uvicorn" not in str(found.headers).lower()
@@ -336,7 +336,7 @@ def test_a_command_without_an_answer_is_told_as_such(path: Path) -> None:
     panel = MemoryPanel()
     panel.answers.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving, "Orders", lambda panel: Orders(panel, patience_s=0.1))
+        patch.setattr(server, "CommandQueue", lambda panel: CommandQueue(panel, patience_s=0.1))
         with serve(panel, WebPlan(socket=path), Instruments()), client(path) as asker:
             drained = asker.post("/control", json={"command": "drain"})
             assert "may still do it" in error(drained, 504)
@@ -366,7 +366,7 @@ def test_a_connection_that_asks_nothing_is_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a few that hang would keep all others out."""
-    monkeypatch.setattr(serving, "_IDLE_S", 0.1)
+    monkeypatch.setattr(server, "_IDLE_S", 0.1)
     plan = WebPlan(listen=("127.0.0.1", 0))
     with serve(MemoryPanel(), plan, Instruments()) as served:
         assert served.address is not None
@@ -405,7 +405,7 @@ def test_nothing_is_left(
     path: Path, ours: Callable[[], set[threading.Thread]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No thread, no file, no handler of a signal or of log lines; and it is quick."""
-    monkeypatch.setattr(serving, "_IDLE_S", 60)
+    monkeypatch.setattr(server, "_IDLE_S", 60)
     before = facts()
     plan = WebPlan(socket=path, listen=("127.0.0.1", 0), token=TOKEN)
     with serve(MemoryPanel(), plan, Instruments()) as served:
@@ -426,7 +426,7 @@ def test_a_request_in_hand_is_answered_at_the_end(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever said stop hears that it was heard."""
-    monkeypatch.setattr(serving, "_GRACE_S", 30)
+    monkeypatch.setattr(server, "_GRACE_S", 30)
     panel = MemoryPanel()
     panel.answers.clear()
     answers: list[httpx.Response] = []
@@ -477,7 +477,7 @@ def test_a_server_that_does_not_start_is_an_error(
     def broken(*_: object) -> None:
         raise RuntimeError("no server")
 
-    monkeypatch.setattr(serving, "new_app", broken)
+    monkeypatch.setattr(server, "new_app", broken)
     with (
         pytest.raises(MigratorError, match="did not start"),
         serve(MemoryPanel(), WebPlan(socket=path), Instruments()),

@@ -1,4 +1,4 @@
-"""A daemon whose numbers move: ``web.panel.Panel`` for those who look at pages in a browser."""
+"""A daemon whose numbers move, as a ``StatusService``: for those who look at pages in a browser."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ from migrator.ledger.report import (
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.service.knobs import Knobs
-from migrator.web.control_values import (
+from migrator.web.control import (
     Adjust,
     Answer,
     Command,
     Drain,
-    Liveness,
     Pause,
-    Readiness,
     Resume,
     Retry,
+    StatusService,
     StopNow,
 )
-from migrator.web.panel import Panel
-from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
+from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 BEGAN = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
-SALES = EndpointName("Sales.Orders")
+SALES = EndpointName("Sales.CommandQueue")
 BILLING = EndpointName("Billing")
 SHIPPING = EndpointName("Acme.Warehouse.Shipping.Notifications.ScheduledDispatch")
 LONG_DETAIL = "no queue of that name; migrator delays verify tells what leads where"
@@ -286,4 +284,4 @@ def _rows() -> Sequence[QuarantinedRow]:
     return rows
 
 
-_: type[Panel] = MovingPanel
+_: type[StatusService] = MovingPanel

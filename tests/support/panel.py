@@ -1,4 +1,4 @@
-"""A daemon that only remembers: ``web.panel.Panel`` for the tests of the web side."""
+"""A daemon that only remembers: ``web.control.StatusService`` for the tests of the web side."""
 
 from __future__ import annotations
 
@@ -22,19 +22,16 @@ from migrator.ledger.report import (
 )
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
-from migrator.web.control_values import (
-    Adjust,
-    Answer,
-    Command,
+from migrator.web.control import Adjust, Answer, Command, Pause, Resume, Retry, StatusService
+from migrator.web.status import (
+    EndpointView,
+    JobReport,
+    JobView,
     Liveness,
-    Pause,
+    QuarantinePage,
     Readiness,
-    Resume,
-    Retry,
+    Snapshot,
 )
-from migrator.web.job_values import JobReport, JobView
-from migrator.web.panel import Panel
-from migrator.web.snapshot import EndpointView, QuarantinePage, Snapshot
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = EndpointName("Sales")
@@ -203,4 +200,4 @@ class MemoryPanel:
                 return Answer(is_done=True, text="draining")
 
 
-_: type[Panel] = MemoryPanel
+_: type[StatusService] = MemoryPanel

@@ -16,12 +16,11 @@ import pytest
 from migrator.cli import control, status
 from migrator.ledger.pause_reasons import Signal
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.web import places
+from migrator.web import listener
 from migrator.web.client import DaemonClient
-from migrator.web.commands import NO_REASON
-from migrator.web.control_values import Adjust, Drain, Knob, Pause, Resume, StopNow
+from migrator.web.control import NO_REASON, Adjust, Drain, Knob, Pause, Resume, StopNow
 from migrator.web.metrics import Instruments
-from migrator.web.serving import WebPlan, serve
+from migrator.web.server import WebPlan, serve
 from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot
 from tests.unit.cli.conftest import Program
 
@@ -141,7 +140,7 @@ def test_an_operator_need_not_read_the_secrets(
 def test_without_a_socket_it_says_what_to_set(
     program: Program, call: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In both places."""
+    """In both listener."""
     monkeypatch.setenv("MIGRATOR_WEB__SOCKET", "")
     assert "set it in migrator.toml" in program(*call, codes=[2]).err
 
@@ -151,7 +150,7 @@ def test_the_daemon_that_runs_here_is_found(
 ) -> None:
     """Without any setting and any option, and named; one of several has to be."""
     shared_panel.__init__()  # type: ignore[misc]  # all of it begins anew
-    monkeypatch.setattr(places, "RUN", path.with_name("run"))
+    monkeypatch.setattr(listener, "RUN", path.with_name("run"))
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.with_name("run")))
     assert "no daemon listens at the usual places" in program("drain", codes=[4]).err
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(path.parent))

@@ -28,7 +28,7 @@ from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
 from migrator.recall.restore import SqlRecalls
 from migrator.recall.rules import RecallForecast, RecallScope
-from migrator.web.documents import endpoint_documents
+from migrator.web.status import endpoint_documents
 from tests.unit.cli.conftest import Program
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)

@@ -13,7 +13,7 @@ from migrator.ledger.report import QuarantinedRow, QuarantineFilter
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 from migrator.service import aside
 from migrator.service.aside import Aside
-from migrator.web.control_values import Answer, Retry
+from migrator.web.control import Answer, Retry
 
 SALES = EndpointName("Sales")
 ALL = Retry(endpoint=None, reason=None, timeout_id=None)

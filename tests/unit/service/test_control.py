@@ -22,7 +22,7 @@ from migrator.service.knobs import Knobs
 from migrator.service.pauses import Pauses
 from migrator.service.trail import Trail
 from migrator.service.worker import Stop
-from migrator.web.control_values import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
+from migrator.web.control import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
 
 Lines = Callable[[str], list[logging.LogRecord]]
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")

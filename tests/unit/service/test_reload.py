@@ -14,7 +14,7 @@ from migrator.config.servers import Store
 from migrator.errors import ConfigError
 from migrator.service.knobs import Knobs
 from migrator.service.reload import Reload, changed_keys
-from migrator.web.control_values import Knob
+from migrator.web.control import Knob
 
 Lines = Callable[[str], list[logging.LogRecord]]
 

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.web.metrics`` and ``migrator.web.gauges``, by a parser that is not ours."""
+"""Tests of ``migrator.web.metrics`` and ``migrator.web.metrics``, by a parser that is not ours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from migrator.ledger.pause_reasons import Signal
 from migrator.ledger.report import Progress
-from migrator.web.control_values import Liveness, Readiness
 from migrator.web.metrics import Instruments, scrape
+from migrator.web.status import Liveness, Readiness
 from tests.support.panel import NASTY, NOW, SALES, MemoryPanel, hold, some_snapshot
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]

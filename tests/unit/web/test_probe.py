@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from migrator.web import probe
-from migrator.web.control_values import Liveness
 from migrator.web.metrics import Instruments
-from migrator.web.serving import WebPlan, serve
+from migrator.web.server import WebPlan, serve
+from migrator.web.status import Liveness
 from tests.support.panel import MemoryPanel
 
 
-class Panel(MemoryPanel):
+class StatusService(MemoryPanel):
     """A daemon that is well, or hangs."""
 
     def __init__(self, *, is_alive: bool) -> None:
@@ -33,7 +33,7 @@ def test_the_exit_code_says_whether_the_loops_go_on(
 ) -> None:
     """And stdout what the daemon said, for whoever inspects the container."""
     path = tmp_path / "control.sock"
-    with serve(Panel(is_alive=is_alive), WebPlan(socket=path), Instruments()):
+    with serve(StatusService(is_alive=is_alive), WebPlan(socket=path), Instruments()):
         assert probe.main([str(path)]) == (0 if is_alive else 1)
     said = json.loads(capsys.readouterr().out)
     assert (said["schema"], said["is_alive"]) == ("migrator/live/1", is_alive)

@@ -1,6 +1,8 @@
-"""Tests of ``migrator.web.commands``."""
+"""Tests of ``migrator.web.control``."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,25 @@ from hypothesis import strategies as st
 
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
-from migrator.web.commands import NO_REASON, Order, build_order, parse_order
-from migrator.web.control_values import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.web.control import (
+    NO_REASON,
+    Adjust,
+    Answer,
+    Command,
+    CommandQueue,
+    Drain,
+    Knob,
+    NoAnswerError,
+    NotBegunError,
+    Order,
+    Pause,
+    Resume,
+    Retry,
+    StopNow,
+    build_order,
+    parse_order,
+)
+from tests.support.panel import MemoryPanel
 
 TEXTS = (
     st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=500)
@@ -71,3 +90,65 @@ def test_what_is_not_understood_is_refused(document: object, text: str) -> None:
     """Nothing is guessed, and no text can fake a line of the log."""
     with pytest.raises(ValueError, match=text):
         parse_order(document)
+
+
+QUICK_S = 0.05
+
+
+def test_an_answer_is_passed_on() -> None:
+    """With who gave the command."""
+    panel = MemoryPanel()
+    found = asyncio.run(CommandQueue(panel).execute(Drain(), who="alice"))
+    assert found == Answer(is_done=True, text="draining")
+    assert panel.told == [(Drain(), "alice")]
+
+
+def test_a_daemon_that_does_not_answer_holds_nothing_up() -> None:
+    """Whoever gave the command is told, and so is the next, whose command is not even begun."""
+    panel = MemoryPanel()
+    panel.answers.clear()
+
+    async def scenario() -> Answer:
+        orders = CommandQueue(panel, patience_s=QUICK_S)
+        with pytest.raises(NoAnswerError):
+            await orders.execute(Drain(), who="alice")
+        with pytest.raises(NotBegunError):
+            await orders.execute(StopNow(), who="bob")
+        panel.answers.set()
+        orders._commands._patience_s = 30  # the first has to end, and then the third
+        return await orders.execute(Resume(endpoint=None), who="carol")
+
+    assert asyncio.run(scenario()).is_done
+    assert [who for _, who in panel.told] == ["alice", "carol"]
+
+
+def test_the_end_does_not_wait_for_an_answer() -> None:
+    """The thread that is left ends with the process."""
+    panel = MemoryPanel()
+    panel.answers.clear()
+
+    async def scenario() -> None:
+        orders = CommandQueue(panel, patience_s=QUICK_S)
+        with pytest.raises(NoAnswerError):
+            await orders.execute(Drain(), who="alice")
+
+    asyncio.run(scenario())
+    panel.answers.set()
+
+
+def test_a_bug_reaches_whoever_asked() -> None:
+    """And the next command is taken."""
+
+    class Broken(MemoryPanel):
+        def execute(self, command: Command, *, who: str) -> Answer:
+            if who == "alice":
+                raise ZeroDivisionError
+            return super().execute(command, who=who)
+
+    async def scenario() -> Answer:
+        orders = CommandQueue(Broken())
+        with pytest.raises(ZeroDivisionError):
+            await orders.execute(Drain(), who="alice")
+        return await orders.execute(Drain(), who="bob")
+
+    assert asyncio.run(scenario()).is_done

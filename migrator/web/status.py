@@ -1,36 +1,123 @@
-"""What is known, as plain values for JSON: the same documents on the command line and over HTTP."""
+"""One look at a running daemon: as values, and as documents for the command line and HTTP."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
 from migrator.ledger.pause_reasons import Hold
-from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
+from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantinedRow
 from migrator.ledger.states import RowState
-from migrator.web.control_values import Answer, Liveness, Readiness
-from migrator.web.job_values import JobView
-from migrator.web.snapshot import EndpointView, Snapshot
-
-Document = dict[str, object]
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.reports.documents import Document
 
 
-def json_bytes(name: str, document: Mapping[str, object]) -> bytes:
-    """Return *document* as ``migrator/<name>/1`` in JSON."""
-    whole = {"schema": f"migrator/{name}/1", **document}
-    return json.dumps(whole, ensure_ascii=False, default=plain).encode()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What came of a job the last time."""
+
+    at: datetime
+    """Aware, UTC, by this machine's clock."""
+    outcome: str
+    """In a word; public: docs/control.md has them all."""
+    is_fine: bool
+    """Nobody has to look."""
+    text: str
+    """The same in a line."""
+    detail: Mapping[str, object] = field(default_factory=dict)
+    """As the ledger's event has it; plain values, no secrets."""
 
 
-def plain(value: object) -> object:
-    """Return *value* as something JSON has: times as ISO 8601, durations in seconds."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return dict(value) if isinstance(value, Mapping) else str(value)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job of this process."""
+
+    name: str
+    when: str
+    """A duration between two of them, or a cron expression: ``10s``, ``0 3 * * *``."""
+    runs: int
+    """How often it was begun."""
+    missed: int
+    """How often it was not, or too late, when it should have been."""
+    last: JobReport | None = None
+    """None: not done yet, or nothing to tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointView:
+    """One endpoint this daemon works on."""
+
+    name: EndpointName
+    mode: str
+    """``migrate``, ``dispatch`` or ``forward``."""
+    in_store: int | None
+    """Rows in its table; None: not counted yet."""
+    rate_per_s: float | None
+    """Rows handed over or dispatched per second, over the last minute; None: too soon to tell."""
+    eta_s: float | None
+    """Until its table is empty at that rate; None: nobody can tell."""
+    holds: Sequence[Hold]
+    """Why nothing of it is claimed, those for all endpoints included; empty: nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything at one moment."""
+
+    taken_at: datetime
+    """Aware, UTC, by the database."""
+    age_s: float
+    """How long ago that was, by a monotonic clock."""
+    version: str
+    owner: str
+    """This process, as leases name it."""
+    progress: Progress
+    endpoints: Sequence[EndpointView]
+    holds: Sequence[Hold]
+    """Every hold there is."""
+    knobs: Mapping[str, str]
+    ladder: LevelDepths | None
+    """None: the broker was not asked yet, or did not answer."""
+    due: Sequence[tuple[str, int]]
+    """Rows in the tables by how soon they are due, soonest first: (``up to 1h``, rows)."""
+    events: Sequence[AuditEvent]
+    """The latest, newest first."""
+    jobs: Sequence[JobView]
+    """What this process does at intervals; of this moment."""
+    gaps: Sequence[str]
+    """What could not be read this time, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePage:
+    """Some of the rows in quarantine, without their content."""
+
+    rows: Sequence[QuarantinedRow] = ()
+    """By their ``key``, ascending."""
+    has_more: bool = False
+    trouble: str = ""
+    """Why they could not be read; empty: they could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """Whether the loops go on; no store and no broker is asked."""
+
+    silent_s: Mapping[str, float]
+    """Worker → seconds since its loop last went on."""
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether the daemon does what it is there for."""
+
+    is_ready: bool
+    reasons: Sequence[str]
+    """Why not; empty when it is ready. A throttle is no reason: it shows in the status."""
 
 
 def snapshot_document(snapshot: Snapshot) -> Document:
@@ -72,11 +159,6 @@ def live_document(live: Liveness) -> Document:
 def ready_document(ready: Readiness) -> Document:
     """Return whether the daemon works, and why not."""
     return {"is_ready": ready.is_ready, "reasons": list(ready.reasons)}
-
-
-def answer_document(answer: Answer) -> Document:
-    """Return what came of a command."""
-    return {"is_done": answer.is_done, "text": answer.text}
 
 
 def progress_document(progress: Progress) -> Document:

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.web.documents``; the ledger's part is tested with ``migrator status``."""
+"""Tests of ``migrator.web.status``; the ledger's part is tested with ``migrator status``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 from migrator.ledger.pause_reasons import Signal
-from migrator.web.documents import json_bytes, snapshot_document
+from migrator.reports.documents import json_bytes
+from migrator.web.status import snapshot_document
 from tests.support.panel import NOW, SALES, hold, some_snapshot
 
 

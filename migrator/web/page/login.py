@@ -15,10 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from migrator.config.process import is_loopback
-from migrator.web.guard import Door, is_forwarded
-from migrator.web.page.exchange import Form, demand_own_page, form_of, go, page, peer_of
-from migrator.web.page.session import LIFE_S, Session, Sessions
-from migrator.web.tries import Tries
+from migrator.web.auth import LIFE_S, Listener, RateLimiter, Session, Sessions, is_forwarded
+from migrator.web.page.pages import Form, demand_own_page, form_of, go, page, peer_of
 
 _log = logging.getLogger(__name__)
 
@@ -27,19 +25,19 @@ WRONG_SPAN_S: Final = 30.0
 _LONGEST_NAME: Final = 60
 
 
-class Entrance:
-    """Knows everybody at one door."""
+class Login:
+    """Knows everybody at one listener."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, listener: Listener) -> None:
         """Nobody is logged in."""
-        self._door = door
+        self._listener = listener
         self._sessions = Sessions()
-        self._tries = Tries(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
+        self._limiter = RateLimiter(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
 
     @property
     def has_login(self) -> bool:
         """Whether anybody can log in: there is a token."""
-        return self._door.token is not None
+        return self._listener.token is not None
 
     def session(self, request: Request) -> Session | None:
         """Return who asks; None: nobody who is logged in."""
@@ -50,7 +48,7 @@ class Entrance:
         if session is not None:
             return True
         is_from_here = is_loopback(peer_of(request)) and not is_forwarded(request.headers)
-        return self._door.is_loopback and is_from_here
+        return self._listener.is_loopback and is_from_here
 
     async def acting(self, request: Request) -> tuple[Session, Form]:
         """Return who acts, and their form; nobody gets past here who may not."""
@@ -65,17 +63,17 @@ class Entrance:
 
     # ── logging in and out ──────────────────────────────────────────────────────────────────
 
-    async def login_form(self, request: Request) -> Response:
+    async def form(self, request: Request) -> Response:
         """Ask for the token."""
         if self.session(request) is not None:
             return go("/")
         return self._ask_token("", status=200 if self.has_login else 403)
 
-    async def login(self, request: Request) -> Response:
+    async def begin(self, request: Request) -> Response:
         """Give a cookie to whoever has the token."""
         demand_own_page(request)
         form, peer = await form_of(request), peer_of(request)
-        wait_s = self._tries.wait_s(peer)
+        wait_s = self._limiter.wait_s(peer)
         if wait_s > 0:
             text = f"Too many wrong tokens from your address; try again in {wait_s:.0f} s."
             answer = self._ask_token(text, status=429)
@@ -85,7 +83,7 @@ class Entrance:
         if len(name) > _LONGEST_NAME or not name.isprintable():
             raise HTTPException(400, f"a name has at most {_LONGEST_NAME} characters in one line")
         if not self._is_token(form.get("token", "")):
-            self._tries.note_wrong(peer)
+            self._limiter.note_wrong(peer)
             _log.warning("a wrong token", extra={"action": "web_login_refused", "peer": peer})
             return self._ask_token("This is not the token.", status=401)
         self._sessions.end(request.cookies.get(_cookie_name(request)))
@@ -102,7 +100,7 @@ class Entrance:
         )
         return answer
 
-    async def logout(self, request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
         """End a session."""
         await self.acting(request)
         self._sessions.end(request.cookies.get(_cookie_name(request)))
@@ -116,12 +114,12 @@ class Entrance:
             "told": None,
             "trouble": trouble,
             "has_login": self.has_login,
-            "may_go_back": self._door.is_loopback,
+            "may_go_back": self._listener.is_loopback,
         }
         return page("login.html", values, status=status)
 
     def _is_token(self, given: str) -> bool:
-        token = self._door.token
+        token = self._listener.token
         return token is not None and hmac.compare_digest(given.strip().encode(), token.encode())
 
 

@@ -1,19 +1,20 @@
-"""Tests of ``migrator.web.guard``."""
+"""Tests of ``migrator.web.auth``."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.web.guard import Asked, Door, refusal
+from migrator.web.auth import LIFE_S, MOST, Listener, RateLimiter, RequestFacts, Sessions, refusal
+from migrator.web.control import Answer
 
 TOKEN = "correct horse battery"
-SOCKET = Door(is_socket=True)
-LOCAL = Door(is_socket=False, token=TOKEN)
-REMOTE = Door(is_socket=False, token=TOKEN, is_loopback=False)
+SOCKET = Listener(is_socket=True)
+LOCAL = Listener(is_socket=False, token=TOKEN)
+REMOTE = Listener(is_socket=False, token=TOKEN, is_loopback=False)
 
 
 def status(
-    door: Door,
+    listener: Listener,
     path: str = "/control",
     *,
     method: str = "GET",
@@ -22,8 +23,8 @@ def status(
 ) -> int:
     """Return the code of the refusal; 200 when there is none."""
     headers = {"host": "127.0.0.1:9464", **given}
-    asked = Asked(method=method, path=path, headers=headers, peer=peer)
-    found = refusal(asked, door)
+    asked = RequestFacts(method=method, path=path, headers=headers, peer=peer)
+    found = refusal(asked, listener)
     return 200 if found is None else found.status
 
 
@@ -86,10 +87,10 @@ def test_where_others_come_in_only_monitoring_is_open() -> None:
 @pytest.mark.parametrize("path", ["/control", "/page", "/x", "/live/", "//metrics", "/status/"])
 def test_without_a_token_nothing_else_is_served(path: str) -> None:
     """Nor with an empty one."""
-    door = Door(is_socket=False)
-    assert status(door, path) == 403
-    assert status(door, path, authorization="Bearer ") == 403
-    assert status(door, "/metrics") == status(door, "/status") == 200
+    listener = Listener(is_socket=False)
+    assert status(listener, path) == 403
+    assert status(listener, path, authorization="Bearer ") == 403
+    assert status(listener, "/metrics") == status(listener, "/status") == 200
 
 
 @pytest.mark.parametrize(
@@ -134,3 +135,111 @@ def test_a_page_of_another_origin_cannot_command(origin: str, expected: int) -> 
 def test_a_door_keeps_its_token_to_itself() -> None:
     """Whatever is logged of it."""
     assert TOKEN not in repr(LOCAL)
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_who_is_wrong_too_often_has_to_wait() -> None:
+    """Until the span is over, and nobody else."""
+    clock = Clock()
+    tries = RateLimiter(most=3, span_s=30, clock=clock)
+    for _ in range(3):
+        assert tries.wait_s("192.0.2.1") == 0
+        tries.note_wrong("192.0.2.1")
+        clock.now_s += 1
+    assert tries.wait_s("192.0.2.1") == 27
+    assert tries.wait_s("192.0.2.2") == 0
+    clock.now_s = 30
+    assert tries.wait_s("192.0.2.1") == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("", "", True),
+    ],
+)
+def test_a_network_is_one_address(one: str, other: str, is_same: bool) -> None:
+    """Whoever has an IPv6 address has many more of them."""
+    tries = RateLimiter(most=1, span_s=30)
+    tries.note_wrong(one)
+    assert (tries.wait_s(other) > 0) is is_same
+
+
+def test_memory_is_bounded() -> None:
+    """However many come; the latest are remembered."""
+    tries = RateLimiter(most=1, span_s=30)
+    for number in range(2_000):
+        tries.note_wrong(f"10.0.{number // 250}.{number % 250}")
+    assert len(tries) == 256
+    assert tries.wait_s("10.0.7.249") > 0
+
+
+def test_a_cookie_finds_its_session() -> None:
+    """And no other cookie does."""
+    sessions = Sessions()
+    alice, bob = sessions.begin("alice"), sessions.begin("bob")
+    found = sessions.find(alice)
+    assert found is not None
+    assert found.name == "alice"
+    assert alice != bob
+    for wrong in (None, "", alice[:-1], alice + "x", "alice"):
+        assert sessions.find(wrong) is None
+
+
+def test_a_session_ends_by_itself_or_when_told() -> None:
+    """Then its cookie is worth nothing."""
+    clock = Clock()
+    sessions = Sessions(clock=clock)
+    cookie, other = sessions.begin(""), sessions.begin("")
+    sessions.end(other)
+    assert sessions.find(other) is None
+    clock.now_s = LIFE_S - 1
+    assert sessions.find(cookie) is not None
+    clock.now_s = LIFE_S
+    assert sessions.find(cookie) is None
+
+
+def test_there_are_never_more_than_a_few() -> None:
+    """The oldest ends; those that are over are forgotten first."""
+    clock = Clock()
+    sessions = Sessions(clock=clock)
+    first, *rest = [sessions.begin("") for _ in range(MOST)]
+    last = sessions.begin("")
+    assert len(sessions) == MOST
+    assert sessions.find(first) is None
+    assert all(sessions.find(cookie) for cookie in [*rest, last])
+    clock.now_s = LIFE_S
+    sessions.begin("")
+    assert len(sessions) == 1
+
+
+def test_only_its_own_forms_are_a_sessions() -> None:
+    """The secret is in no log line."""
+    sessions = Sessions()
+    alice, bob = sessions.find(sessions.begin("")), sessions.find(sessions.begin(""))
+    assert alice is not None
+    assert bob is not None
+    assert alice.owns(alice.csrf)
+    for wrong in ("", bob.csrf, alice.csrf[:-1], "größer"):
+        assert not alice.owns(wrong)
+    assert alice.csrf not in repr(alice)
+
+
+def test_what_came_of_a_command_is_told_once() -> None:
+    """The next page has nothing to tell."""
+    sessions = Sessions()
+    session = sessions.find(sessions.begin(""))
+    assert session is not None
+    session.told = Answer(is_done=True, text="paused")
+    assert session.take_told() == Answer(is_done=True, text="paused")
+    assert session.take_told() is None

@@ -23,12 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from migrator.config.process import is_loopback
 from migrator.errors import ConfigError, MigratorError
-from migrator.web.app import Desk, new_app
-from migrator.web.guard import Door
+from migrator.web.app import AppState, new_app
+from migrator.web.auth import Listener
+from migrator.web.control import CommandQueue, StatusService
+from migrator.web.listener import tcp_socket, unix_socket
 from migrator.web.metrics import Instruments
-from migrator.web.orders import Orders
-from migrator.web.panel import Panel
-from migrator.web.sockets import tcp_socket, unix_socket
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +65,8 @@ class Served:
 
 
 @contextmanager
-def serve(panel: Panel, plan: WebPlan, instruments: Instruments) -> Iterator[Served]:
-    """Serve *panel* as *plan* says for as long as the context lasts.
+def serve(status: StatusService, plan: WebPlan, instruments: Instruments) -> Iterator[Served]:
+    """Serve *status* as *plan* says for as long as the context lasts.
 
     Call it from the main thread, before anything is claimed: it raises before it yields or never.
 
@@ -75,20 +74,22 @@ def serve(panel: Panel, plan: WebPlan, instruments: Instruments) -> Iterator[Ser
         ConfigError: A socket cannot be had: it is taken, or cannot be made. Nothing is served.
     """
     with ExitStack() as ends:
-        doors: list[tuple[Door, socket.socket]] = []
+        listeners: list[tuple[Listener, socket.socket]] = []
         address = None
         file = None
         if (found := _socket(plan, ends)) is not None:
-            doors.append((Door(is_socket=True), found))
+            listeners.append((Listener(is_socket=True), found))
             file = plan.socket
         if plan.listen is not None:
-            listener = ends.enter_context(tcp_socket(*plan.listen))
-            host, port = listener.getsockname()[:2]
+            bound = ends.enter_context(tcp_socket(*plan.listen))
+            host, port = bound.getsockname()[:2]
             address = (str(host), int(port))
-            door = Door(is_socket=False, token=plan.token, is_loopback=is_loopback(address[0]))
-            doors.append((door, listener))
-        if doors:
-            ends.enter_context(_thread(panel, instruments, doors))
+            listener = Listener(
+                is_socket=False, token=plan.token, is_loopback=is_loopback(address[0])
+            )
+            listeners.append((listener, bound))
+        if listeners:
+            ends.enter_context(_thread(status, instruments, listeners))
             _log.info(
                 "status and control can be asked for",
                 extra={
@@ -118,9 +119,9 @@ def _socket(plan: WebPlan, ends: ExitStack) -> socket.socket | None:
 
 @contextmanager
 def _thread(
-    panel: Panel, instruments: Instruments, doors: list[tuple[Door, socket.socket]]
+    status: StatusService, instruments: Instruments, listeners: list[tuple[Listener, socket.socket]]
 ) -> Iterator[None]:
-    thread = _WebThread(panel, instruments, doors)
+    thread = _WebThread(status, instruments, listeners)
     thread.start()
     try:
         yield
@@ -129,14 +130,17 @@ def _thread(
 
 
 class _WebThread:
-    """Runs one event loop with a server for each door."""
+    """Runs one event loop with a server for each listener."""
 
     def __init__(
-        self, panel: Panel, instruments: Instruments, doors: list[tuple[Door, socket.socket]]
+        self,
+        status: StatusService,
+        instruments: Instruments,
+        listeners: list[tuple[Listener, socket.socket]],
     ) -> None:
-        self._panel = panel
+        self._status = status
         self._instruments = instruments
-        self._doors = doors
+        self._listeners = listeners
         self._servers: list[Server] = []
         self._has_crashed = False
         self._is_up = threading.Event()
@@ -170,15 +174,17 @@ class _WebThread:
             self._is_up.set()
 
     async def _serve(self) -> None:
-        desk = Desk(panel=self._panel, instruments=self._instruments, orders=Orders(self._panel))
-        self._servers = [Server(_config(desk, door)) for door, _ in self._doors]
+        state = AppState(
+            status=self._status, instruments=self._instruments, commands=CommandQueue(self._status)
+        )
+        self._servers = [Server(_config(state, listener)) for listener, _ in self._listeners]
         if self._is_stopping.is_set():
             return
         await asyncio.gather(
             self._tell_when_up(),
             *(
-                server.serve(sockets=[listener])
-                for server, (_, listener) in zip(self._servers, self._doors, strict=True)
+                server.serve(sockets=[bound])
+                for server, (_, bound) in zip(self._servers, self._listeners, strict=True)
             ),
         )
 
@@ -188,9 +194,9 @@ class _WebThread:
         self._is_up.set()
 
 
-def _config(desk: Desk, door: Door) -> Config:
+def _config(state: AppState, listener: Listener) -> Config:
     return Config(
-        new_app(desk, door),
+        new_app(state, listener),
         interface="asgi3",
         http=_Connection,
         ws="none",

@@ -1,21 +1,24 @@
-"""Tests of ``migrator.web.sockets``, on real ones."""
+"""Tests of ``migrator.web.listener``, on real sockets."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from migrator.errors import ConfigError
-from migrator.web import sockets
-from migrator.web.sockets import tcp_socket, unix_socket
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.web import listener
+from migrator.web.listener import tcp_socket, unix_socket
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_two_that_start_at_once_wait_for_each_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the second would remove what the first just made; nobody waits for ever."""
-    monkeypatch.setattr(sockets, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(listener, "_PATIENCE_S", 0.1)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -131,3 +134,78 @@ def test_an_address_of_others_is_refused(host: str) -> None:
     """With the setting that names it."""
     with pytest.raises(ConfigError, match=r"web\.listen"), tcp_socket(host, 0):
         pass
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """In place of ``/run``; short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        monkeypatch.setattr(listener, "RUN", Path(folder))
+        yield Path(folder)
+
+
+def test_the_folder_of_the_service_goes_first(run: Path) -> None:
+    """Then that of the user, in a folder of ours that is for nobody else."""
+    environ = {"RUNTIME_DIRECTORY": "/run/migrator:/run/other", "XDG_RUNTIME_DIR": str(run)}
+    assert listener.own_socket(environ) == Path("/run/migrator/control.sock")
+    del environ["RUNTIME_DIRECTORY"]
+    assert listener.own_socket(environ) == run / "migrator" / "control.sock"
+    assert (run / "migrator").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run"}, {"XDG_RUNTIME_DIR": "/no"}]
+)
+def test_without_a_folder_there_is_no_socket(environ: dict[str, str]) -> None:
+    """Nothing is made where nothing was."""
+    assert listener.own_socket(environ) is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_in_which_others_write_is_left_alone(run: Path, mode: int) -> None:
+    """They could put a link where the socket is to be."""
+    run.chmod(mode)
+    assert listener.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
+    assert not list(run.iterdir())
+
+
+def test_a_folder_of_somebody_else_is_left_alone(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root that came by sudo has the user's folder in its environment."""
+    owner = run.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    assert listener.own_socket({"XDG_RUNTIME_DIR": str(run)}) is None
+    assert not list(run.iterdir())
+
+
+def test_those_that_listen_are_found_and_the_instance_is_preferred(run: Path) -> None:
+    """A dead one's socket is none; of several, only an endpoint says which."""
+    environ = {"XDG_RUNTIME_DIR": str(run / "user")}
+    assert list(listener.listening(environ)) == []
+    sales, shop = (run / f"migrator@{name}" / "control.sock" for name in (r"My\x2dSales", "Shop"))
+    dead = run / "migrator" / "control.sock"
+    for path in (sales, shop, dead):
+        path.parent.mkdir()
+    with unix_socket(dead):
+        dead.rename(dead.with_name("kept"))
+    dead.with_name("kept").rename(dead)
+    with ExitStack() as ends:
+        ends.enter_context(unix_socket(sales))
+        assert listener.chosen(listener.listening(environ), None) == sales
+        ends.enter_context(unix_socket(shop))
+        found = listener.listening(environ)
+        assert list(found) == [sales, shop]
+        assert listener.chosen(found, None) is None
+        assert listener.chosen(found, EndpointName("Billing")) is None
+        assert listener.chosen(found, EndpointName("My-Sales")) == sales
+
+
+@pytest.mark.parametrize("name", ["Sales", "My-Sales", "A.B_c:1", ".hidden", "a/b", "Größe", "x y"])
+def test_instances_are_called_as_systemd_calls_them(name: str) -> None:
+    """By its own tool, where it is installed."""
+    tool = shutil.which("systemd-escape")
+    if tool is None:
+        pytest.skip("systemd-escape is not installed (Debian package systemd)")
+    done = subprocess.run([tool, name], capture_output=True, text=True, check=True)
+    assert listener.escaped(name) == done.stdout.strip()

@@ -1,0 +1,168 @@
+"""HTTP round the routes: what is let in, how much of a body is read, what every answer carries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from migrator.reports.documents import json_bytes
+from migrator.web.auth import Listener, RateLimiter, Refusal, RequestFacts, is_open, refusal
+
+_log = logging.getLogger(__name__)
+
+WRONG_TOKENS: Final = 30
+WRONG_SPAN_S: Final = 30.0
+"""An address that gave so many wrong tokens within that time is not listened to for a while."""
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""With every answer; a page may have a policy of its own."""
+JSON: Final = "application/json"
+LARGEST_BODY_BYTES: Final = 8 * 1024
+BODY_PATIENCE_S: Final = 5.0
+"""Within this the whole body of a request must be there."""
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the body, of which no more is kept than may be.
+
+    Raises:
+        HTTPException: It is too large, too slow, or ends early; the connection is to be closed.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_PATIENCE_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LARGEST_BODY_BYTES:
+                    raise _closing(413, f"the body has more than {LARGEST_BODY_BYTES} bytes")
+    except TimeoutError as exc:
+        raise _closing(408, f"the body did not come within {BODY_PATIENCE_S:g} s") from exc
+    except ClientDisconnect as exc:
+        raise _closing(400, "the body ended early") from exc
+    return bytes(body)
+
+
+def kind_of(request: Request) -> str:
+    """Return the content type without its parameters, in lower case."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _closing(status: int, text: str) -> HTTPException:
+    """Return an error after which the connection ends, because the rest of a body is not read."""
+    return HTTPException(status, text, headers={"connection": "close"})
+
+
+class Guard:
+    """Lets nothing in that the listener does not let in."""
+
+    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+        self._app = app
+        self._listener = listener
+        self._limiter = RateLimiter(most=WRONG_TOKENS, span_s=WRONG_SPAN_S)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or have it answered."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        asked = RequestFacts(
+            method=request.method,
+            path=request.url.path,
+            headers=request.headers,
+            peer=request.client.host if request.client else "",
+        )
+        refused = self._refusal(asked)
+        if refused is None:
+            await self._app(scope, receive, send)
+            return
+        headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+        # a body that is not read must not be taken for the next request
+        answer = _error(refused.status, refused.text, {**headers, "connection": "close"})
+        await answer(scope, receive, send)
+
+    def _refusal(self, asked: RequestFacts) -> Refusal | None:
+        if is_open(asked, self._listener):
+            return refusal(asked, self._listener)  # a token is not looked at, so none is guessed
+        has_token = "authorization" in asked.headers and not self._listener.is_socket
+        if has_token and self._limiter.wait_s(asked.peer) > 0:
+            return Refusal(429, "too many wrong tokens from your address; try again later")
+        refused = refusal(asked, self._listener)
+        if has_token and refused is not None and refused.status == 401:
+            self._limiter.note_wrong(asked.peer)
+        return refused
+
+
+class SecurityHeaders:
+    """Puts the headers that every answer has into it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have it answered."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(pair for pair in _RAW_HEADERS if pair[0] not in given),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+_RAW_HEADERS: Final = [
+    (name.encode("latin-1"), value.encode("latin-1")) for name, value in SECURITY_HEADERS.items()
+]
+
+
+async def on_http_error(_request: Request, exc: Exception) -> Response:
+    """Answer with what is wrong with a request."""
+    if not isinstance(exc, HTTPException):  # pragma: no cover - it is registered for these only
+        raise exc
+    text = {404: "there is nothing at this path", 405: "not by this method"}.get(exc.status_code)
+    return _error(exc.status_code, text or exc.detail, exc.headers)
+
+
+async def on_bug(request: Request, exc: Exception) -> Response:
+    """Answer and log what nobody has thought of."""
+    _log.error(
+        "a request could not be answered",
+        extra={"action": "web_failed", "path": request.url.path},
+        exc_info=exc,
+    )
+    return _error(500, "a bug; the log has more", {"connection": "close"})
+
+
+def _error(status: int, text: str, headers: Mapping[str, str] | None) -> Response:
+    return json_response("error", {"error": text}, status=status, headers=headers)
+
+
+def json_response(
+    name: str,
+    document: Mapping[str, object],
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return *document* as ``migrator/<name>/1``."""
+    return Response(
+        json_bytes(name, document),
+        status_code=status,
+        headers={"content-type": JSON, **(headers or {})},
+    )
