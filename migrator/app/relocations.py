@@ -10,8 +10,8 @@ from typing import Final
 from migrator.app.app import App
 from migrator.delays.destinations import DestinationRules, Destinations
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.scan import delivery_limit, utc_now
-from migrator.delays.topology import Presence, inspect_delays
+from migrator.delays.scan import utc_now
+from migrator.delays.topology import Presence, delivery_limit, inspect_delays
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.clocks import is_our_clock

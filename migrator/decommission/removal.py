@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
-from migrator.delays.depths import level_queues
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,
@@ -29,6 +28,7 @@ from migrator.delays.routing import (
     infrastructure,
     level_name,
 )
+from migrator.delays.topology import level_queues
 from migrator.errors import PreflightRefused, TargetError
 from migrator.ledger.work import FaultPoint
 from migrator.nservicebus.timeouts import BITS

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from migrator.delays.depths import LevelDepths, level_queues, read_level_depths
+from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion, level_name
-from migrator.delays.scan import Now, RabbitLevels, delivery_limit, utc_now
+from migrator.delays.scan import Now, RabbitLevels, utc_now
+from migrator.delays.topology import delivery_limit, level_queues, read_level_depths
 from migrator.errors import PreflightRefused, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings

@@ -31,22 +31,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import BITS
-from migrator.rabbitmq.admin import admin_session
-from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import QueueFacts, lowest_limit
+from migrator.rabbitmq.entities import QueueFacts
 from migrator.rabbitmq.properties import Properties
-from migrator.rabbitmq.wire import Wire
 
-if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
-    from migrator.rabbitmq.management import ManagementApi
+if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
+    from migrator.rabbitmq.wire import Wire
 
 
 MAX_PREFETCH: Final = 65_535
 DELIVERY_COUNT: Final = "x-delivery-count"
 LIMIT_MARGIN: Final = 3
 """Comings back that are left to others: a crash of ours must not use up the last one."""
-_LIMITED_SINCE: Final = (4,)
-_DEFAULT_LIMIT: Final = 20
 _QUIET_WHEN_EMPTY_S: Final = 0.02
 """A queue that was empty before we came is not waited for; it is asked once more all the same."""
 _ASK_AGAIN_S: Final = 1.0
@@ -161,30 +156,6 @@ class Levels(Protocol):
 def utc_now() -> datetime:
     """Return this machine's time."""
     return datetime.now(UTC)
-
-
-def delivery_limit(
-    settings: ConnectionSettings, management: ManagementApi | None, version: DelaysVersion
-) -> int | None:
-    """Return how often a message may come back into a level queue; None: as often as it likes.
-
-    Only quorum queues count. Without the management API a limit set by a policy is not seen, and
-    the broker's own is assumed: 20 from RabbitMQ 4 on, none before.
-
-    Raises:
-        TargetUnavailable, AccessRefused: The broker cannot be asked.
-    """
-    if version is DelaysVersion.V1:
-        return None
-    with admin_session(settings, purpose="look") as admin:
-        said = admin.server_properties.get("version", b"")
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-    major = text.partition(".")[0]
-    is_limited = major.isdigit() and (int(major),) >= _LIMITED_SINCE
-    default = _DEFAULT_LIMIT if is_limited else None
-    prefix = level_name(version, 0).removesuffix("00").replace(".", r"\.")
-    queues = [] if management is None else list(management.queues(f"^{prefix}"))
-    return lowest_limit(queues, default=default)
 
 
 class RabbitLevels:

@@ -8,12 +8,15 @@ declared again, which changes nothing and makes the broker compare type and argu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle
+from typing import TYPE_CHECKING, Final
 
+from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,
@@ -21,13 +24,21 @@ from migrator.delays.routing import (
     infrastructure,
     level_name,
 )
-from migrator.errors import AccessRefused, EntityMismatch
+from migrator.errors import AccessRefused, EntityMismatch, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import Binding, Entity, Kind
+from migrator.rabbitmq.entities import Binding, Entity, Kind, QueueFacts, QueueState, lowest_limit
 from migrator.rabbitmq.names import entry_exchange
+from migrator.rabbitmq.server import find_queues
 
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
+_NO_API: Final = "only the management API tells; set broker.management_url"
+_YOUNG: Final = "some levels are so new that the broker has no counts yet"
+_LIMITED_SINCE: Final = (4,)
+_DEFAULT_LIMIT: Final = 20
 FindBindings = Callable[[str], Iterable[Binding]]
 """Returns the bindings that start at an exchange; only the management API knows them."""
 
@@ -209,3 +220,86 @@ def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, .
         admin.declare_exchange(name, "fanout")
         admin.bind_queue(name, level_name(version, level), "")
     return names
+
+
+# ── what waits in the levels ──────────────────────────────────────────────────────────────────
+
+
+def read_level_depths(
+    settings: ConnectionSettings, management: ManagementApi | None, version: DelaysVersion
+) -> LevelDepths:
+    """Return every level with what is known of it; without the API that is only what is ready.
+
+    The API's counts lag by some seconds.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    names = {level_name(version, level): level for level in range(BITS)}
+    if management is None:
+        return build_level_depths(version, _plain(settings, names), gap=_NO_API)
+    try:
+        told = level_queues(management, version)
+    except TargetError as exc:
+        return build_level_depths(version, _plain(settings, names), gap=str(exc))
+    steps = {names[queue.name]: _told(names[queue.name], queue) for queue in told if queue.is_told}
+    young = {queue.name: names[queue.name] for queue in told if not queue.is_told}
+    if young:
+        steps |= {step.level: step for step in _plain(settings, young)}
+    return build_level_depths(version, steps.values(), gap=_YOUNG if young else "")
+
+
+def level_queues(management: ManagementApi, version: DelaysVersion) -> Sequence[QueueState]:
+    """Return the level queues that exist, as the management API tells them.
+
+    Raises:
+        TargetError: It does not answer, or refuses.
+    """
+    names = {level_name(version, level) for level in range(BITS)}
+    pattern = "^" + re.escape(level_name(version, 0)[:-2]) + "[0-9]{2}$"
+    return [queue for queue in management.queues(pattern) if queue.name in names]
+
+
+def _told(level: int, queue: QueueState) -> LevelDepth:
+    return LevelDepth(
+        level=level,
+        ready=queue.ready,
+        unacknowledged=queue.unacked,
+        held=queue.held_back,
+        consumers=queue.consumers,
+    )
+
+
+def _plain(settings: ConnectionSettings, names: dict[str, int]) -> Iterable[LevelDepth]:
+    found = find_queues(settings, names)
+    return [_counted(level, found[name]) for name, level in names.items()]
+
+
+def _counted(level: int, queue: QueueFacts | None) -> LevelDepth:
+    if queue is None:
+        return LevelDepth(level=level, exists=False)
+    return LevelDepth(level=level, ready=queue.ready, consumers=queue.consumers)
+
+
+def delivery_limit(
+    settings: ConnectionSettings, management: ManagementApi | None, version: DelaysVersion
+) -> int | None:
+    """Return how often a message may come back into a level queue; None: as often as it likes.
+
+    Only quorum queues count. Without the management API a limit set by a policy is not seen, and
+    the broker's own is assumed: 20 from RabbitMQ 4 on, none before.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    if version is DelaysVersion.V1:
+        return None
+    with admin_session(settings, purpose="look") as admin:
+        said = admin.server_properties.get("version", b"")
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    major = text.partition(".")[0]
+    is_limited = major.isdigit() and (int(major),) >= _LIMITED_SINCE
+    default = _DEFAULT_LIMIT if is_limited else None
+    prefix = level_name(version, 0).removesuffix("00").replace(".", r"\.")
+    queues = [] if management is None else list(management.queues(f"^{prefix}"))
+    return lowest_limit(queues, default=default)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from migrator.delays.depths import LevelDepths, level_queues, read_level_depths
+from migrator.delays.depths import LevelDepths
 from migrator.delays.destinations import (
     DestinationBinding,
     find_destination_bindings,
@@ -22,7 +22,13 @@ from migrator.delays.routing import (
     delivery_exchange,
     level_name,
 )
-from migrator.delays.topology import DelaysInspection, Presence, inspect_delays
+from migrator.delays.topology import (
+    DelaysInspection,
+    Presence,
+    inspect_delays,
+    level_queues,
+    read_level_depths,
+)
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import BITS, QueueName
 from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe

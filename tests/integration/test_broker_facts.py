@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from migrator.delays.depths import level_queues
 from migrator.delays.routing import DelaysVersion
-from migrator.delays.topology import create_delays
+from migrator.delays.topology import create_delays, level_queues
 from migrator.errors import AccessRefused, NotChecked, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import RabbitFacts

@@ -11,9 +11,8 @@ from _pytest.mark import ParameterSet
 
 from migrator.decommission.removal import DelaysRemoval
 from migrator.decommission.removal_rules import DelaysFound
-from migrator.delays.depths import level_queues
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
-from migrator.delays.topology import create_delays, declare_entries, inspect_delays
+from migrator.delays.topology import create_delays, declare_entries, inspect_delays, level_queues
 from migrator.errors import PreflightRefused, TargetError
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.management import ManagementApi, management_settings

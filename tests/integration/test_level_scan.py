@@ -15,15 +15,8 @@ import pytest
 from dev.servers import RabbitNode
 from migrator.delays import scan as scan_module
 from migrator.delays.routing import DelaysVersion, address, delivery_exchange, level_name
-from migrator.delays.scan import (
-    LevelMessage,
-    LevelScan,
-    RabbitLevels,
-    ScanEnd,
-    ScanLimits,
-    delivery_limit,
-)
-from migrator.delays.topology import create_delays
+from migrator.delays.scan import LevelMessage, LevelScan, RabbitLevels, ScanEnd, ScanLimits
+from migrator.delays.topology import create_delays, delivery_limit
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueFacts
