@@ -25,7 +25,7 @@ SMALL: Final = 60
 CAPABILITIES: Final = {
     "recall": ("recall", "rollback"),
     "verify": ("verif",),
-    "decommission": ("decommission", "removal"),
+    "decommission": ("decommission", "delays_delete"),
     "dispatcher": ("dispatch", "satellite"),
 }
 """What the files of a capability have in their names, wherever they are."""

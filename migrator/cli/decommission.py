@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Final, TextIO
 
 import typer
 
 from migrator.app import App
-from migrator.app.decommission import DecommissionWiring
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table, write_text
 from migrator.cli.session import Json, Yes, confirmed, duration, session_of
-from migrator.decommission.ports import Statement
-from migrator.decommission.record import bindings_record
-from migrator.decommission.refusals import HOW_TO_DISABLE
-from migrator.decommission.rules import Kept, Plan, Refusal, Wishes, still_whole
-from migrator.decommission.run import alone
-from migrator.decommission.work import Outcome, Subject
-from migrator.errors import ConfigError, ExitCode
-from migrator.ledger.owner import current_owner, is_surely_dead
+from migrator.config import EndpointMode
+from migrator.decommission.broker import DecommissionBroker
+from migrator.decommission.queries import DecommissionLedger, DecommissionStore
+from migrator.decommission.remove import Decommission
+from migrator.decommission.report import Options, Report, Statement, Target, bindings_record
+from migrator.decommission.rules import HOW_TO_DISABLE
+from migrator.dispatcher.ledger import SqlDispatching
+from migrator.errors import ConfigError, ExitCode, UnknownEndpoint
+from migrator.ledger.owner import current_owner
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.rabbitmq.entities import Binding, Entity
 
 EPILOG: Final = """\b
@@ -33,24 +34,6 @@ Examples:
 \b
 Exit codes: 0 done, or nothing speaks against it (--dry-run); 2 not confirmed; 3 refused, with all
   reasons; 4 store or broker unreachable."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Report:
-    """What is shown: the plan, or what became of it."""
-
-    subject: Subject
-    is_dry: bool
-    wants_drop: bool
-    sql: Sequence[Statement]
-    refusals: Sequence[Refusal]
-    unbind: Sequence[Binding]
-    delete: Sequence[Entity]
-    keep: Sequence[Kept]
-    bind_again: Sequence[Binding]
-    notes: Sequence[str] = ()
-    is_done: bool = False
-    is_table_dropped: bool = False
 
 
 def decommission(
@@ -85,24 +68,23 @@ def decommission(
     """
     session = session_of(context, as_json=as_json)
     loaded = session.load()
-    wait_s = duration("--wait", wait).total_seconds()
+    options = Options(
+        drops_table=drop_table,
+        gives_up_recall=give_up_recall,
+        wait_s=duration("--wait", wait).total_seconds(),
+    )
     if not dry_run and not sys.stdin.isatty():
         what = f"decommission deletes queues; it wants to know that {endpoint}'s timeout manager"
         confirmed(yes=yes, what=f"{what} is switched off ({HOW_TO_DISABLE})")
-    wishes = Wishes(drops_table=drop_table, gives_up_recall=give_up_recall)
-    owner = current_owner()
     with opened(loaded) as app:
         app.ledger_facts.verify()
-        wiring = DecommissionWiring(
-            app, wishes, ignoring=lambda other: other == owner or is_surely_dead(other)
-        )
-        subject = wiring.subject(endpoint)
-        report = _planned(wiring, subject, wishes, is_dry=dry_run)
+        work = opened_work(app, endpoint, options, owner=current_owner())
+        report = work.planned(is_dry=dry_run)
         if not dry_run and (not report.refusals or report.bind_again):
             if not yes:
                 _show(report, stream=sys.stderr)  # what is asked about is talk
                 _ask(endpoint)
-            report = _carried_out(app, wiring, report, owner=owner, wait_s=wait_s)
+            report = work.carried_out(report)
     if session.wants_json:
         write_json("decommission", _document(report))
     else:
@@ -111,45 +93,45 @@ def decommission(
         raise typer.Exit(ExitCode.PREFLIGHT_REFUSED)
 
 
-def _planned(
-    wiring: DecommissionWiring, subject: Subject, wishes: Wishes, *, is_dry: bool
-) -> _Report:
-    plan: Plan = wiring.plan(subject)
-    is_announced = is_dry or not plan.refusals  # what is refused is not done
-    return _Report(
-        subject=subject,
-        is_dry=is_dry,
-        wants_drop=wishes.drops_table,
-        sql=wiring.store.statements(subject.endpoint.source),
-        refusals=plan.refusals,
-        unbind=plan.unbind if is_announced else (),
-        delete=plan.delete if is_announced else (),
-        keep=plan.keep,
-        bind_again=still_whole(plan.bind_again, () if plan.refusals else plan.delete),
-        notes=plan.notes,
+def opened_work(app: App, name: str, options: Options, *, owner: str) -> Decommission:
+    """Return what removes the things of the endpoint called *name*.
+
+    Raises:
+        UnknownEndpoint: It has no table, and never had one that was dropped here.
+    """
+    tables = app.sql_side(wanted_for="decommissioning").store
+    ledger = DecommissionLedger(app.engine, app.tables)
+    try:
+        endpoint = tables.find(name)
+    except UnknownEndpoint:
+        endpoint = StoreEndpoint(name=EndpointName(name), source=tables.source_of(name))
+        if not ledger.knows(endpoint.source):
+            raise
+    own = app.settings.endpoint(name)
+    others = {EndpointName(e.name): e for e in app.settings.endpoints if e.name != name}
+    target = Target(
+        endpoint=endpoint,
+        queue=QueueName(own.input_queue),
+        is_dispatched=own.mode is not EndpointMode.MIGRATE,
+        forwarding=[n for n, each in others.items() if each.mode is EndpointMode.FORWARD],
+        sharing=[
+            n
+            for n, each in others.items()
+            if each.input_queue == own.input_queue or tables.source_of(n) == endpoint.source
+        ],
     )
-
-
-def _carried_out(
-    app: App, wiring: DecommissionWiring, planned: _Report, *, owner: str, wait_s: float
-) -> _Report:
-    subject = planned.subject
-    with alone(app, subject.endpoint, owner=owner) as guard:
-        done: Outcome = wiring.decommission(wait_s=wait_s, guard=guard).run(subject)
-    again = done.bound_again
-    return _Report(
-        subject=subject,
-        is_dry=False,
-        wants_drop=planned.wants_drop,
-        sql=planned.sql,
-        refusals=done.refusals,
-        unbind=[each for each in done.unbound if each not in again],
-        delete=done.deleted,
-        keep=done.keep,
-        bind_again=again,
-        notes=planned.notes,
-        is_done=not done.refusals,
-        is_table_dropped=done.is_table_dropped,
+    return Decommission(
+        target,
+        options,
+        broker=DecommissionBroker(app.connection, app.management, ledger_id=app.ledger_id),
+        store=DecommissionStore(app.engine, tables),
+        ledger=ledger,
+        runs=app.runs,
+        leases=app.leases,
+        lease=app.plan.lease,
+        dispatcher_lane=SqlDispatching(app.engine, app.tables).lane,
+        owner=owner,
+        fault=app.fault,
     )
 
 
@@ -162,7 +144,7 @@ def _ask(endpoint: str) -> None:
 # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _show(report: _Report, *, stream: TextIO | None = None) -> None:
+def _show(report: Report, *, stream: TextIO | None = None) -> None:
     rows = [("unbind", _binding(each), "") for each in report.unbind]
     rows += [("delete", f"{each.kind} {each.name}", "") for each in report.delete]
     rows += [("keep", f"{each.entity.kind} {each.entity.name}", each.why) for each in report.keep]
@@ -180,7 +162,7 @@ def _show(report: _Report, *, stream: TextIO | None = None) -> None:
         say("done")
 
 
-def _fate(report: _Report, statement: Statement) -> str:
+def _fate(report: Report, statement: Statement) -> str:
     if statement.purpose != "drop":
         return f"{statement.purpose}: run it yourself, or none"
     if report.is_table_dropped:
@@ -194,12 +176,12 @@ def _binding(binding: Binding) -> str:
     return f"exchange {binding.source} → {binding.target.kind} {binding.target.name}{key}"
 
 
-def _document(report: _Report) -> Mapping[str, object]:
-    subject = report.subject
+def _document(report: Report) -> Mapping[str, object]:
+    target = report.target
     return {
-        "endpoint": subject.endpoint.name,
-        "queue": subject.queue,
-        "source": subject.endpoint.source,
+        "endpoint": target.endpoint.name,
+        "queue": target.queue,
+        "source": target.endpoint.source,
         "dry_run": report.is_dry,
         "done": report.is_done,
         "refusals": [
@@ -219,7 +201,7 @@ def _entity(entity: Entity) -> dict[str, str]:
     return {"kind": str(entity.kind), "name": entity.name}
 
 
-def _statement(report: _Report, statement: Statement) -> Mapping[str, object]:
+def _statement(report: Report, statement: Statement) -> Mapping[str, object]:
     is_drop = statement.purpose == "drop"
     return {
         "purpose": statement.purpose,

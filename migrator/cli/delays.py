@@ -44,7 +44,7 @@ class Verbs(LazyGroup):
         ),
         Verb(
             "delete",
-            "removal:delete",
+            "delays_delete:delete",
             "Delete every exchange and queue of a generation, once no message is in it.",
         ),
     )

@@ -1,6 +1,6 @@
-"""Removing what the timeout manager left, and generations of the native delays.
+"""Remove what the timeout manager left (`decommission`), or a generation of delays.
 
-``rules``, ``plan`` and ``refusals`` are pure: what goes, what stays, and why not. ``work`` removes:
-look, cut, wait, look again, delete; ``broker``, ``queries`` and ``store`` are what it asks of
-the outside. ``removal`` deletes the levels of one generation. Begin with ``run``.
+May touch broker, legacy table and audit log; ``rules`` decides what goes, what stays and why not.
+Start with ``remove`` (an endpoint: look, cut, wait, look again, delete) or ``levels`` (`delays
+delete`); both ask and change the broker through ``broker``, the databases through ``queries``.
 """

@@ -1,4 +1,4 @@
-"""Entities that are to go: what there is of them, and cutting, binding and deleting them.
+"""What the broker has of entities that are to go; and cutting, binding and deleting them.
 
 Rules of this file: only what the management API tells counts as known; what AMQP tells is newer,
 so ready messages, consumers and whether a queue is there at all come from there; a queue is
@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from migrator.decommission.ports import Hands
-from migrator.decommission.rules import BrokerLook, OwnLook, QueueLook, satellite_names
+from migrator.decommission.report import BrokerSnapshot, OwnEntities, QueueSnapshot
+from migrator.decommission.rules import satellite_names
 from migrator.errors import TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
@@ -55,31 +55,38 @@ class _Found:
     bindings: Sequence[Binding]
 
 
-class RabbitDecommission:
-    """Implements ``decommission.ports.DecommissionBroker``."""
+class DecommissionBroker:
+    """Looks at entities, and hands out an editor for them."""
 
     def __init__(
         self, settings: ConnectionSettings, management: ManagementApi | None, *, ledger_id: str
     ) -> None:
-        """Work on the broker of *settings*; of migrator's own, on those of one ledger."""
+        """Work on the broker of *settings*; of migrator's own, on the entities of one ledger."""
         self._settings = settings
         self._management = management
         self._lanes = tuple(f"{kind}{ledger_id}." for kind in _LANE_KINDS)
 
-    def look(self, queue: QueueName) -> BrokerLook | None:
-        """Return what there is now; see ``decommission.ports.DecommissionBroker``."""
+    def look(self, queue: QueueName) -> BrokerSnapshot | None:
+        """Return what there is now for the endpoint whose input queue is *queue*.
+
+        What is ready and who consumes is as it is now; the rest lags by some seconds. None:
+        there is no management API, so nobody can tell.
+
+        Raises:
+            TargetError: The broker, or its management API, did not answer or refused.
+        """
         if self._management is None:
             return None
         names = satellite_names(queue)
         found = self._find(self._management, names)
         told = {state.name: state for state in found.satellites}
         with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
-            return BrokerLook(
-                satellites=_looks(admin, [told.get(name, _untold(name)) for name in names]),
+            return BrokerSnapshot(
+                satellites=_snapshots(admin, [told.get(name, _untold(name)) for name in names]),
                 satellite_exchanges=[name for name in names if admin.has_exchange(name)],
-                retries=_looks(admin, found.retries),
-                own=OwnLook(
-                    queues=_looks(admin, found.lanes),
+                retries=_snapshots(admin, found.retries),
+                own=OwnEntities(
+                    queues=_snapshots(admin, found.lanes),
                     exchanges=found.lane_exchanges,
                     shared=found.shared,
                     others=found.others,
@@ -89,10 +96,10 @@ class RabbitDecommission:
             )
 
     @contextmanager
-    def hands(self) -> Iterator[Hands]:
-        """Open a connection; see ``decommission.ports.DecommissionBroker``."""
+    def editor(self) -> Iterator[TopologyEditor]:
+        """Open a connection, closed at the end."""
         with admin_session(self._settings, purpose=_PURPOSE) as admin:
-            yield RabbitHands(admin, self._management)
+            yield TopologyEditor(admin, self._management)
 
     def _find(self, api: ManagementApi, names: Sequence[str]) -> _Found:
         ours, exchanges = list(api.queues(_OURS)), list(api.exchanges(_OURS))
@@ -118,36 +125,41 @@ class RabbitDecommission:
         return name.startswith(_LANE_KINDS) and not name.startswith(self._lanes)
 
 
-class RabbitHands:
-    """Implements ``decommission.ports.Hands`` over one session."""
+class TopologyEditor:
+    """Changes entities of the broker over one connection; each call may be repeated."""
 
     def __init__(self, admin: AdminSession, management: ManagementApi | None) -> None:
-        """Change entities over *admin*; look at quorum queues over *management* as well."""
+        """Change entities over *admin*; look at queues over *management* as well."""
         self._admin = admin
         self._management = management
 
     def unbind(self, binding: Binding) -> None:
-        """Cut *binding*; see ``decommission.ports.Hands``."""
-        is_queue = binding.target.kind is Kind.QUEUE
-        cut = self._admin.unbind_queue if is_queue else self._admin.unbind_exchange
+        """Cut *binding*; nothing happens when it, or an end of it, is not there."""
         with suppress(EntityAbsent):
-            cut(binding.source, binding.target.name, binding.key, _arguments(binding))
+            self._admin.unbind(binding)
 
     def bind(self, binding: Binding) -> bool:
-        """Make *binding*; see ``decommission.ports.Hands``."""
-        is_queue = binding.target.kind is Kind.QUEUE
-        make = self._admin.bind_queue if is_queue else self._admin.bind_exchange
+        """Make *binding* as it was; return whether it is there now: not when an end is gone."""
         try:
-            make(binding.source, binding.target.name, binding.key, _arguments(binding))
+            self._admin.bind(binding)
         except EntityAbsent:
             return False
         return True
 
-    def delete(self, entity: Entity) -> str | None:
-        """Delete *entity* or say why not; see ``decommission.ports.Hands``."""
+    def delete(self, entity: Entity, *, if_unused: bool = True) -> str | None:
+        """Delete an empty, unused entity; return why it is still there, or None: it is gone.
+
+        A classic queue is deleted only if it is empty and unused, in one step of the broker. A
+        quorum queue cannot be: it is looked at once more, and deleted a moment later. *if_unused*
+        is for exchanges: whether one from which something is bound stays.
+
+        Raises:
+            AccessRefused: A permission is missing. It is still there.
+            TargetUnavailable: It may be gone.
+        """
         try:
             if entity.kind is Kind.EXCHANGE:
-                self._admin.delete_exchange(entity.name)
+                self._admin.delete_exchange(entity.name, if_unused=if_unused)
                 return None
             return self._delete_queue(entity.name)
         except TargetError as exc:
@@ -158,13 +170,15 @@ class RabbitHands:
     def _delete_queue(self, name: str) -> str | None:
         state = self._management.queue(name) if self._management else None
         if state is None:
-            is_gone = _look_at(self._admin, _untold(name)) is None
+            is_gone = _snapshot(self._admin, _untold(name)) is None
             return None if is_gone else "the management API does not know it"
-        look = _look_at(self._admin, state)
-        if look is None:
+        found = _snapshot(self._admin, state)
+        if found is None:
             return None
-        if not look.is_calm:
-            return f"it has {look.messages} messages and {look.consumers} consumers now"
+        if not found.is_told:
+            return "the broker has no counts of it yet; try again in 10 seconds"
+        if not found.is_calm:
+            return f"it has {found.messages} messages and {found.consumers} consumers now"
         is_classic = state.kind == _CLASSIC
         self._admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
         return None
@@ -181,23 +195,19 @@ def _untold(name: str) -> QueueState:
     return QueueState(name=name, kind="", is_told=False)
 
 
-def _looks(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueLook]:
-    return [look for state in states if (look := _look_at(admin, state)) is not None]
+def _snapshots(admin: AdminSession, states: Iterable[QueueState]) -> list[QueueSnapshot]:
+    return [found for state in states if (found := _snapshot(admin, state)) is not None]
 
 
-def _look_at(admin: AdminSession, state: QueueState) -> QueueLook | None:
+def _snapshot(admin: AdminSession, state: QueueState) -> QueueSnapshot | None:
     """Return the queue with what AMQP knows better; None when it is gone meanwhile."""
-    try:
+    ready, consumers = state.ready, max(state.consumers, 1)
+    with suppress(EntityLocked):  # exclusive to its one consumer
         facts = admin.queue(state.name)
-    except EntityLocked:  # exclusive to its one consumer
-        return _look_of(state, ready=state.ready, consumers=max(state.consumers, 1))
-    if facts is None:
-        return None
-    return _look_of(state, ready=facts.ready, consumers=facts.consumers)
-
-
-def _look_of(state: QueueState, *, ready: int, consumers: int) -> QueueLook:
-    return QueueLook(
+        if facts is None:
+            return None
+        ready, consumers = facts.ready, facts.consumers
+    return QueueSnapshot(
         name=state.name,
         is_told=state.is_told,
         ready=ready,
@@ -208,13 +218,5 @@ def _look_of(state: QueueState, *, ready: int, consumers: int) -> QueueLook:
 
 
 def _bindings(api: ManagementApi, entities: Iterable[Entity]) -> list[Binding]:
-    found: list[Binding] = []
-    for entity in entities:
-        for binding in api.bindings_at(entity):
-            if binding not in found:
-                found.append(binding)
-    return found
-
-
-def _arguments(binding: Binding) -> dict[str, Any]:
-    return dict(binding.arguments)
+    found = (binding for entity in entities for binding in api.bindings_at(entity))
+    return list(dict.fromkeys(found))

@@ -1,36 +1,153 @@
-"""What the ledger knows of an endpoint that is to go; reads only."""
+"""What legacy store and ledger know of an endpoint that is to go, and the end of its table.
+
+Rules of this file: the SQL that is run is the SQL that was shown; a table is dropped only in the
+transaction that has locked it and seen it empty.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, inspect, select, text
+from sqlalchemy.sql.compiler import IdentifierPreparer
 
-from migrator.database.engine import reading
+from migrator.database.engine import reading, writing
 from migrator.database.failures import translating
 from migrator.database.types import database_now
-from migrator.decommission.record import KINDS, read_bindings
-from migrator.decommission.rules import LedgerLook
-from migrator.errors import LedgerError
+from migrator.decommission.report import LedgerSnapshot, Statement, read_bindings
+from migrator.errors import LedgerError, StoreError
 from migrator.ledger.runs import RUNNING
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.ledger.tables import UNSETTLED, LedgerTables
-from migrator.nservicebus.timeouts import BatchId
+from migrator.nservicebus.timeouts import BatchId, EndpointName
 from migrator.rabbitmq.entities import Binding
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.tables import TableStore
+
+BEGUN: Final = "decommission_begun"
+UNDONE: Final = "decommission_undone"
+ENDED: Final = "decommissioned"
+_KINDS: Final = (BEGUN, UNDONE, ENDED)
+"""Events of the audit log, so that what a killed one cut can be bound again."""
+_ARCHIVED: Final = "_decommissioned"
 
 
-class SqlDecommissionLedger:
-    """Implements ``decommission.ports.DecommissionLedger``."""
+class DecommissionStore:
+    """The legacy tables, as far as one of them is to go."""
+
+    def __init__(self, engine: Engine, store: TableStore) -> None:
+        """Look at the tables of *store*, in the database of *engine*."""
+        self._engine = engine
+        self._store = store
+        self._dialect = dialect_for(engine.dialect.name)
+        # the engine's own preparer doubles percent signs, for a driver and not for a reader
+        dialect: Any = type(engine.dialect)
+        self._preparer: IdentifierPreparer = dialect(paramstyle="named").identifier_preparer
+
+    def vendor_runs(self) -> Sequence[str]:
+        """Return unfinished runs of the vendor's tool, which keep rows elsewhere."""
+        return self._store.unfinished_vendor_runs()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether endpoints share one table, which then stays."""
+        return self._store.shares_table
+
+    def rows(self, source: str) -> int | None:
+        """Return how many rows the table has, or None when there is no such table."""
+        doing = f"counting the rows of {source}"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            return self._rows(connection, source)
+
+    def others_with_rows(self, source: str) -> Sequence[EndpointName]:
+        """Return the endpoints of all other tables that have a row."""
+        others = [each for each in self._store.endpoints() if each.source != source]
+        doing = "looking into other timeouts tables"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            return [
+                each.name
+                for each in others
+                if not _is_empty(connection, self._store.legacy_table(each.source))
+            ]
+
+    def statements(self, source: str) -> Sequence[Statement]:
+        """Return what archives the table, and what drops it; empty when it is gone, or shared."""
+        if self.is_shared:
+            return ()
+        doing = f"looking for {source}"
+        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            if not self._exists(connection, source):
+                return ()
+        archived = self._archive_name(self._store.location(source)[1])
+        return (
+            Statement(
+                purpose="archive",
+                sql=self._dialect.renaming(
+                    self._name(source), archived, self._preparer.quote(archived)
+                ),
+            ),
+            Statement(purpose="drop", sql=self._drop_sql(source)),
+        )
+
+    def drop(self, source: str) -> int:
+        """Drop the table if it is empty, in one transaction that locks it; return its rows.
+
+        0: it is gone, or was before. More: nothing was changed.
+
+        Raises:
+            StoreUnavailable: The table could not be locked in time, or the answer was lost.
+            StoreError: The database refused, or the table is shared. Nothing was changed.
+        """
+        if self.is_shared:
+            raise StoreError(f"the table of {source} is shared with others; it was not dropped")
+        doing = f"dropping {source}"
+        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+            if not self._exists(connection, source):
+                return 0
+            self._store.legacy_table(source)  # whoever looked later would wait for our own lock
+            self._dialect.lock_table(connection, self._name(source))
+            rows = self._rows(connection, source) or 0
+            if not rows:
+                _run(connection, self._drop_sql(source))
+            return rows
+
+    def _rows(self, connection: Connection, source: str) -> int | None:
+        if not self._exists(connection, source):
+            return None
+        legacy = self._store.legacy_table(source)
+        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
+        return connection.execute(counting).scalar_one()
+
+    def _archive_name(self, table: str) -> str:
+        room = self._dialect.name_max_bytes - len(_ARCHIVED.encode())
+        return table.encode()[:room].decode(errors="ignore") + _ARCHIVED
+
+    def _drop_sql(self, source: str) -> str:
+        return f"DROP TABLE {self._name(source)}"
+
+    def _name(self, source: str) -> str:
+        schema, name = self._store.location(source)
+        quoted = self._preparer.quote(name)
+        return quoted if schema is None else f"{self._preparer.quote_schema(schema)}.{quoted}"
+
+    def _exists(self, connection: Connection, source: str) -> bool:
+        schema, name = self._store.location(source)
+        return inspect(connection).has_table(name, schema=schema)
+
+
+class DecommissionLedger:
+    """What the ledger knows of an endpoint that is to go; changes nothing."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         """Read the ledger in *tables*."""
         self._engine = engine
         self._tables = tables
 
-    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerLook:
-        """Return what there is now; see ``decommission.ports.DecommissionLedger``."""
+    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerSnapshot:
+        """Return what there is now, without leases of owners that *ignoring* says yes to."""
         batch, row = self._tables.batch.c, self._tables.timeout.c
         doing = f"looking up what is left of {source}"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
@@ -42,7 +159,7 @@ class SqlDecommissionLedger:
             doubtful = select(batch.id).where(
                 batch.source == source, batch.state == BatchState.DOUBTFUL
             )
-            return LedgerLook(
+            return LedgerSnapshot(
                 open_rows=one(
                     select(func.sum(batch.size)).where(
                         batch.source == source, batch.state.in_(OPEN)
@@ -64,26 +181,24 @@ class SqlDecommissionLedger:
             )
 
     def unfinished(self, source: str) -> Sequence[Binding]:
-        """Return what may be cut; see ``decommission.ports.DecommissionLedger``."""
-        last = None
-        for _kind, detail in self._records(source):
-            last = detail  # one that ended keeps what it could not bind again, mostly nothing
-        return () if last is None else read_bindings(last["bindings"])
+        """Return the bindings that a decommission which did not end may have cut."""
+        records = list(self._records(source))
+        # one that ended keeps what it could not bind again, mostly nothing
+        return read_bindings(records[-1]["bindings"]) if records else ()
 
     def knows(self, source: str) -> bool:
-        """Return whether one was ever begun; see ``decommission.ports.DecommissionLedger``."""
+        """Return whether a decommission of this table was ever begun."""
         return any(True for _ in self._records(source))
 
-    def _records(self, source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _records(self, source: str) -> Iterator[Mapping[str, Any]]:
         event = self._tables.event.c
-        query = select(event.kind, event.detail).where(event.kind.in_(KINDS)).order_by(event.id)
+        query = select(event.detail).where(event.kind.in_(_KINDS)).order_by(event.id)
         doing = "reading the audit trail"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            found = connection.execute(query).all()
-        for kind, text in found:
-            detail = json.loads(text)
+            found = connection.scalars(query).all()
+        for detail in map(json.loads, found):
             if detail["source"] == source:
-                yield kind, detail
+                yield detail
 
     def _recallable(self, source: str) -> Any:
         row, batch = self._tables.timeout, self._tables.batch
@@ -117,3 +232,12 @@ class SqlDecommissionLedger:
             "dispatcher": serving[0] if serving else None,
             "lanes": tuple(f"{each.name} ({each.owner})" for each in found),
         }
+
+
+def _is_empty(connection: Connection, legacy: LegacyTable) -> bool:
+    one = select(legacy.table.c.Id).where(*legacy.is_owned).limit(1)
+    return connection.execute(one).first() is None
+
+
+def _run(connection: Connection, statement: str) -> None:
+    connection.execute(text(statement.replace(":", r"\:")))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Final
 
-from migrator.errors import LeaseLost, MigratorError
+from migrator.errors import LeaseLost, MigratorError, PreflightRefused
 from migrator.ledger.ports import Leases
 from migrator.ledger.work import Lease
 from migrator.nservicebus.timeouts import Lane
@@ -60,6 +61,30 @@ def evict_dead(leases: Leases, is_surely_dead: Callable[[str], bool]) -> None:
     for lane, owner in leases.holders():
         if is_surely_dead(owner):
             leases.evict(lane, owner)
+
+
+@contextmanager
+def exclusive(
+    keeper: LeaseKeeper, lanes: Mapping[Lane, str], *, doing: str
+) -> Iterator[Sequence[HeldLease]]:
+    """Hold all of *lanes* while this lasts; each comes with why it is refused when it is taken.
+
+    Raises:
+        PreflightRefused: Somebody else has one of them; none is held any more.
+    """
+    held: list[HeldLease] = []
+    keeper.start()
+    try:
+        for lane, refusal in lanes.items():
+            found = keeper.acquire(lane, doing=lambda: doing)
+            if found is None:
+                raise PreflightRefused(refusal)
+            held.append(found)
+        yield held
+    finally:
+        keeper.stop()
+        for each in held:
+            keeper.surrender(each)
 
 
 class LeaseKeeper:

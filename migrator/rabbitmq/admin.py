@@ -19,7 +19,7 @@ from migrator.rabbitmq.connection import (
 from migrator.rabbitmq.entities import Binding, QueueFacts
 
 T = TypeVar("T")
-Arguments = Mapping[str, str | int]
+Arguments = Mapping[str, object]
 
 _NAME_BYTES: Final = 255
 _LINE_ENDS: Final = frozenset("\r\n")
@@ -79,9 +79,14 @@ class AdminSession:
         self._do(lambda channel: channel.exchange_bind(target, source, key, dict(arguments or {})))
 
     def bind(self, binding: Binding) -> None:
-        """Make *binding*; repeating is harmless."""
+        """Make *binding*, arguments too; repeating is harmless."""
         call = self.bind_queue if binding.target_is_queue else self.bind_exchange
-        call(binding.source, binding.target.name, binding.key)
+        call(binding.source, binding.target.name, binding.key, binding.arguments)
+
+    def unbind(self, binding: Binding) -> None:
+        """Cut *binding*; harmless where it, or an end of it, is not there."""
+        call = self.unbind_queue if binding.target_is_queue else self.unbind_exchange
+        call(binding.source, binding.target.name, binding.key, binding.arguments)
 
     def unbind_queue(
         self, source: str, queue: str, key: str, arguments: Arguments | None = None

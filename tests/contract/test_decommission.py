@@ -9,11 +9,14 @@ import pytest
 from sqlalchemy import Connection, event
 
 from migrator.database.engine import writing
-from migrator.decommission.ports import DecommissionLedger, DecommissionStore
-from migrator.decommission.queries import SqlDecommissionLedger
-from migrator.decommission.record import BEGUN, ENDED, UNDONE, bindings_record
-from migrator.decommission.rules import LedgerLook
-from migrator.decommission.store import SqlDecommissionStore
+from migrator.decommission.queries import (
+    BEGUN,
+    ENDED,
+    UNDONE,
+    DecommissionLedger,
+    DecommissionStore,
+)
+from migrator.decommission.report import LedgerSnapshot, bindings_record
 from migrator.errors import StoreUnavailable
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
@@ -22,21 +25,18 @@ from migrator.nservicebus.timeouts import TimeoutId
 from migrator.rabbitmq.entities import Binding, queue_entity
 from tests.contract.site import LONG, LegacyRow, Site, hours, timeout_id
 
-_store: type[DecommissionStore] = SqlDecommissionStore
-_ledger: type[DecommissionLedger] = SqlDecommissionLedger
-
 ODD = 'We"ird %s: % Sales_TimeoutData'
 BINDING = Binding(source="q", target=queue_entity("q"), key="k", arguments={"x": 1})
 
 
-def store(site: Site) -> SqlDecommissionStore:
+def store(site: Site) -> DecommissionStore:
     """Return what is tested, over the site's database."""
-    return SqlDecommissionStore(site.engine, site.store)
+    return DecommissionStore(site.engine, site.store)
 
 
-def look(site: Site, *, ignoring: Callable[[str], bool] = lambda _: False) -> LedgerLook:
+def look(site: Site, *, ignoring: Callable[[str], bool] = lambda _: False) -> LedgerSnapshot:
     """Return what the ledger knows of the site's endpoint."""
-    ledger = SqlDecommissionLedger(site.engine, site.tables)
+    ledger = DecommissionLedger(site.engine, site.tables)
     return ledger.look(site.source, ignoring=ignoring)
 
 
@@ -128,7 +128,7 @@ def claimed(site: Site, rows: list[LegacyRow]) -> tuple[StoreEndpoint, Lease]:
 
 def test_nothing_is_left_of_an_endpoint_that_never_was(site: Site) -> None:
     """Nor does anybody work."""
-    assert look(site) == LedgerLook()
+    assert look(site) == LedgerSnapshot()
 
 
 def test_open_rows_and_who_works_are_told(site: Site) -> None:
@@ -193,7 +193,7 @@ def test_the_dispatcher_of_the_endpoint_is_told(site: Site) -> None:
 
 def test_what_was_cut_is_known_until_it_ended(site: Site) -> None:
     """By the last word of the audit trail about this table."""
-    ledger = SqlDecommissionLedger(site.engine, site.tables)
+    ledger = DecommissionLedger(site.engine, site.tables)
     assert not ledger.knows(site.source)
     left: list[Binding] = []
     for kind, expected in (

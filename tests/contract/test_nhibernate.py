@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from migrator.database.engine import reading
-from migrator.decommission.store import SqlDecommissionStore
+from migrator.decommission.queries import DecommissionStore
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import TimeoutId
@@ -144,7 +144,7 @@ def test_an_endpoint_may_be_called_anything(
     endpoint, lease = site.store.find(name), site.lease()
     claim = site.claim(endpoint, lease)
     assert (endpoint.source, claim.batch.source) == (site.source, site.source)
-    assert SqlDecommissionStore(site.engine, site.store).rows(endpoint.source) == 0
+    assert DecommissionStore(site.engine, site.store).rows(endpoint.source) == 0
     assert site.claims.release(claim.batch, lease) == 2
     assert site.legacy_rows() == hours(2)
 
@@ -312,7 +312,7 @@ def test_only_what_is_in_the_vendors_tables_counts(site: NHibernateSite) -> None
 def test_a_shared_table_is_never_dropped(site: NHibernateSite) -> None:
     """Rows are counted per endpoint, others' are told, and no SQL would end the table."""
     site.create(hours(2))
-    store = SqlDecommissionStore(site.engine, site.store)
+    store = DecommissionStore(site.engine, site.store)
     assert (store.rows(site.source), store.others_with_rows(site.source)) == (2, [OTHER])
     assert store.is_shared
     assert store.statements(site.source) == ()

@@ -8,9 +8,8 @@ from typing import Any
 import pika
 import pytest
 
-from migrator.decommission.broker import RabbitDecommission
-from migrator.decommission.ports import DecommissionBroker
-from migrator.decommission.rules import BrokerLook, QueueLook
+from migrator.decommission.broker import DecommissionBroker
+from migrator.decommission.report import BrokerSnapshot, QueueSnapshot
 from migrator.delays.topology import create_delays, declare_entries
 from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import AccessRefused
@@ -24,7 +23,6 @@ from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import LEDGER, V2, connection, plain_channel, wait_until
 
-_: type[DecommissionBroker] = RabbitDecommission
 TIMEOUTS, DISPATCHER = "Sales.Timeouts", "Sales.TimeoutsDispatcher"
 
 
@@ -36,9 +34,9 @@ class Site:
         self.settings = connection(self.url)
         api = management_settings(self.settings.address, vhost.node.management_url, TlsFiles())
         self.api = ManagementApi(api)
-        self.broker = RabbitDecommission(self.settings, self.api, ledger_id=LEDGER)
+        self.broker = DecommissionBroker(self.settings, self.api, ledger_id=LEDGER)
 
-    def look(self) -> BrokerLook:
+    def look(self) -> BrokerSnapshot:
         found = self.broker.look(QueueName("Sales"))
         assert found is not None
         return found
@@ -91,13 +89,13 @@ def test_everything_is_found_and_told_apart(site: Site) -> None:
 
 def test_nothing_is_told_without_the_management_api(vhost: Vhost) -> None:
     """Not even that there is nothing."""
-    broker = RabbitDecommission(connection(vhost.amqp_url), None, ledger_id=LEDGER)
+    broker = DecommissionBroker(connection(vhost.amqp_url), None, ledger_id=LEDGER)
     assert broker.look(QueueName("Sales")) is None
 
 
 def test_nothing_there_is_nothing_found(site: Site) -> None:
     """An empty virtual host is no error."""
-    assert site.look() == BrokerLook(
+    assert site.look() == BrokerSnapshot(
         satellites=[], satellite_exchanges=[], retries=[], bindings=[], own=site.look().own
     )
 
@@ -133,19 +131,19 @@ def test_a_binding_is_cut_and_made_again_as_it_was(site: Site) -> None:
 
     for binding in bindings:
         for _again in range(2):
-            with site.broker.hands() as hands:
-                assert hands.bind(binding)
+            with site.broker.editor() as editor:
+                assert editor.bind(binding)
     assert there() == {str(each) for each in bindings}
     for binding in bindings:
         for _again in range(2):
-            with site.broker.hands() as hands:
-                hands.unbind(binding)
+            with site.broker.editor() as editor:
+                editor.unbind(binding)
     assert there() == set()
     gone = Binding(source="gone", target=queue_entity("gone"), key="")
-    with site.broker.hands() as hands:
-        assert not hands.bind(gone)
-        hands.unbind(gone)
-        assert hands.delete(exchange_entity("from")) is None
+    with site.broker.editor() as editor:
+        assert not editor.bind(gone)
+        editor.unbind(gone)
+        assert editor.delete(exchange_entity("from")) is None
 
 
 def test_only_an_empty_queue_that_nobody_uses_is_deleted(site: Site) -> None:
@@ -163,23 +161,23 @@ def test_only_an_empty_queue_that_nobody_uses_is_deleted(site: Site) -> None:
     for kind in kinds:
         _keeps_and_goes(site, full=f"{kind}.full", used=f"{kind}.used")
     site.wait_until_told(TIMEOUTS)
-    assert site.look().satellites == [QueueLook(name=TIMEOUTS)]
+    assert site.look().satellites == [QueueSnapshot(name=TIMEOUTS)]
 
 
 def _keeps_and_goes(site: Site, *, full: str, used: str) -> None:
-    with plain_channel(site.url) as channel, site.broker.hands() as hands:
+    with plain_channel(site.url) as channel, site.broker.editor() as editor:
         channel.confirm_delivery()
         channel.basic_publish("", full, b"x", pika.BasicProperties(delivery_mode=2))
-        assert "1 messages" in str(hands.delete(queue_entity(full)))
+        assert "1 messages" in str(editor.delete(queue_entity(full)))
         channel.basic_consume(used, lambda *_: None)
-        assert "1 consumers" in str(hands.delete(queue_entity(used)))
-        assert "in use" in str(hands.delete(exchange_entity(full)))
+        assert "1 consumers" in str(editor.delete(queue_entity(used)))
+        assert "in use" in str(editor.delete(exchange_entity(full)))
         method, _properties, _body = channel.basic_get(full)
         channel.basic_ack(method.delivery_tag)
-        wait_until(lambda: hands.delete(queue_entity(full)) is None)  # nobody answers an ack
+        wait_until(lambda: editor.delete(queue_entity(full)) is None)  # nobody answers an ack
         for _again in range(2):
-            assert hands.delete(queue_entity(full)) is None
-            assert hands.delete(exchange_entity(full)) is None
+            assert editor.delete(queue_entity(full)) is None
+            assert editor.delete(exchange_entity(full)) is None
     with admin_session(site.settings, purpose="t") as admin:
         assert (admin.queue(full), admin.has_exchange(full)) == (None, False)
         assert admin.queue(used) is not None
@@ -196,14 +194,14 @@ def test_a_management_api_of_another_broker_tells_nothing(site: Site, vhost: Vho
     address = connection(vhost.node.amqp_url(elsewhere)).address
     with ManagementApi(management_settings(address, vhost.node.management_url, TlsFiles())) as api:
         for management in (api, None):
-            broker = RabbitDecommission(site.settings, management, ledger_id=LEDGER)
-            with broker.hands() as hands:
-                assert "does not know it" in str(hands.delete(queue_entity(TIMEOUTS)))
-                assert hands.delete(queue_entity("gone")) is None
-        found = RabbitDecommission(site.settings, api, ledger_id=LEDGER).look(QueueName("Sales"))
+            broker = DecommissionBroker(site.settings, management, ledger_id=LEDGER)
+            with broker.editor() as editor:
+                assert "does not know it" in str(editor.delete(queue_entity(TIMEOUTS)))
+                assert editor.delete(queue_entity("gone")) is None
+        found = DecommissionBroker(site.settings, api, ledger_id=LEDGER).look(QueueName("Sales"))
     vhost.node.delete_vhost(elsewhere)
     assert found is not None
-    assert list(found.satellites) == [QueueLook(name=TIMEOUTS, is_told=False, ready=1)]
+    assert list(found.satellites) == [QueueSnapshot(name=TIMEOUTS, is_told=False, ready=1)]
 
 
 def test_the_broker_itself_keeps_a_classic_queue_with_a_message(site: Site) -> None:
@@ -224,7 +222,7 @@ def test_a_missing_permission_is_no_answer(vhost: Vhost, site: Site) -> None:
     vhost.node.add_user("weak", "weak", tags="monitoring")
     vhost.node.set_permissions(vhost.name, "weak", configure="^$")
     weak = connection(vhost.node.amqp_url(vhost.name, user="weak", password="weak"))
-    broker = RabbitDecommission(weak, site.api, ledger_id=LEDGER)
-    with broker.hands() as hands, pytest.raises(AccessRefused):
-        hands.delete(exchange_entity(TIMEOUTS))
+    broker = DecommissionBroker(weak, site.api, ledger_id=LEDGER)
+    with broker.editor() as editor, pytest.raises(AccessRefused):
+        editor.delete(exchange_entity(TIMEOUTS))
     assert site.look().satellite_exchanges == [TIMEOUTS]

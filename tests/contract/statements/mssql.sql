@@ -194,42 +194,42 @@ FROM migrator.run ORDER BY migrator.run.id DESC;
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- decommission/queries.py SqlDecommissionLedger._is_running
+-- decommission/queries.py DecommissionLedger._is_running
 SELECT TOP :param_1 migrator.run.status
 FROM migrator.run
 WHERE migrator.run.source = :source_1 ORDER BY migrator.run.id DESC;
 
--- decommission/queries.py SqlDecommissionLedger._leases
+-- decommission/queries.py DecommissionLedger._leases
 SELECT migrator.lease.name, migrator.lease.owner, migrator.lease.serves
 FROM migrator.lease
 WHERE migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME() ORDER BY migrator.lease.name;
 
--- decommission/queries.py SqlDecommissionLedger._records
-SELECT migrator.event.kind, migrator.event.detail
+-- decommission/queries.py DecommissionLedger._records
+SELECT migrator.event.detail
 FROM migrator.event
 WHERE migrator.event.kind IN (:kind_1) ORDER BY migrator.event.id;
 
--- decommission/queries.py SqlDecommissionLedger.look
+-- decommission/queries.py DecommissionLedger.look
 SELECT count(*) AS count_1, max(migrator.timeout.due) AS max_1
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due > SYSUTCDATETIME();
 
--- decommission/queries.py SqlDecommissionLedger.look
+-- decommission/queries.py DecommissionLedger.look
 SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state = :state_1;
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator.batch
 WHERE migrator.batch.source != :source_1 AND migrator.batch.state IN (:state_1);
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1 AND migrator.timeout.source = :source_1;
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT sum(migrator.batch.size) AS sum_1
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state IN (:state_1);
@@ -730,25 +730,25 @@ UPDATE migrator.timeout SET state=:state WHERE migrator.timeout.id IN (:id_1);
 -- stores/sql/claims.py SqlClaims.release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1 AND migrator.batch.lease_token = :lease_token_1;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM [public].plain;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- decommission/store.py _is_empty
+-- decommission/queries.py _is_empty
 SELECT TOP :param_1 [public].timeoutentity.id
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- decommission/store.py _is_empty
+-- decommission/queries.py _is_empty
 SELECT TOP :param_1 timeouts.[Id]
 FROM timeouts;
 

@@ -197,43 +197,43 @@ FROM migrator_run ORDER BY migrator_run.id DESC
 -- ledger/clock.py DatabaseClock._best_sample
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- decommission/queries.py SqlDecommissionLedger._is_running
+-- decommission/queries.py DecommissionLedger._is_running
 SELECT migrator_run.status
 FROM migrator_run
 WHERE migrator_run.source = :source_1 ORDER BY migrator_run.id DESC
  FETCH FIRST :param_1 ROWS ONLY;
 
--- decommission/queries.py SqlDecommissionLedger._leases
+-- decommission/queries.py DecommissionLedger._leases
 SELECT migrator_lease.name, migrator_lease.owner, migrator_lease.serves
 FROM migrator_lease
 WHERE migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY migrator_lease.name;
 
--- decommission/queries.py SqlDecommissionLedger._records
-SELECT migrator_event.kind, migrator_event.detail
+-- decommission/queries.py DecommissionLedger._records
+SELECT migrator_event.detail
 FROM migrator_event
 WHERE migrator_event.kind IN (:kind_1) ORDER BY migrator_event.id;
 
--- decommission/queries.py SqlDecommissionLedger.look
+-- decommission/queries.py DecommissionLedger.look
 SELECT count(*) AS count_1, max(migrator_timeout.due) AS max_1
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
--- decommission/queries.py SqlDecommissionLedger.look
+-- decommission/queries.py DecommissionLedger.look
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state = :state_1;
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator_batch
 WHERE migrator_batch.source != :source_1 AND migrator_batch.state IN (:state_1);
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT count(*) AS count_1
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1 AND migrator_timeout.source = :source_1;
 
--- decommission/queries.py SqlDecommissionLedger.look.<locals>.one
+-- decommission/queries.py DecommissionLedger.look.<locals>.one
 SELECT sum(migrator_batch."size") AS sum_1
 FROM migrator_batch
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state IN (:state_1);
@@ -707,25 +707,25 @@ UPDATE migrator_timeout SET state=:state WHERE migrator_timeout.id IN (:id_1);
 -- stores/sql/claims.py SqlClaims.release
 UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1 AND migrator_batch.lease_token = :lease_token_1;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM plain;
 
--- decommission/store.py SqlDecommissionStore._rows
+-- decommission/queries.py DecommissionStore._rows
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- decommission/store.py _is_empty
+-- decommission/queries.py _is_empty
 SELECT "TimeoutEntity"."Id"
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND ROWNUM <= :param_1;
 
--- decommission/store.py _is_empty
+-- decommission/queries.py _is_empty
 SELECT timeouts."Id"
 FROM timeouts
 WHERE ROWNUM <= :param_1;

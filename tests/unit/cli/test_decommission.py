@@ -9,12 +9,10 @@ import pytest
 
 from migrator.app.dispatchers import DispatcherWiring
 from migrator.cli import decommission
-from migrator.cli.decommission import _Report as Report
 from migrator.cli.opening import opened
 from migrator.config import load
-from migrator.decommission.ports import Statement
-from migrator.decommission.run import alone
-from migrator.decommission.work import Subject
+from migrator.decommission.remove import Decommission
+from migrator.decommission.report import Options, Report, Statement
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
 from migrator.rabbitmq.entities import queue_entity
@@ -78,25 +76,19 @@ def test_what_is_asked_about_is_no_data(program: Program, monkeypatch: pytest.Mo
         def isatty(self) -> bool:
             return True
 
-    def planned(_wiring: object, subject: Subject, *_: object, **_more: object) -> Report:
+    def planned(work: Decommission, *, is_dry: bool) -> Report:
         return Report(
-            subject=subject,
-            is_dry=False,
+            target=work._target,
+            is_dry=is_dry,
             wants_drop=False,
             sql=[Statement(purpose="archive", sql="ALTER TABLE x")],
-            refusals=(),
-            unbind=(),
             delete=[queue_entity("Sales.Timeouts")],
-            keep=(),
-            bind_again=(),
         )
 
-    def carried_out(_app: object, _wiring: object, report: Report, **_: object) -> Report:
-        return report
-
+    monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=1)
-    monkeypatch.setattr(decommission, "_planned", planned)
-    monkeypatch.setattr(decommission, "_carried_out", carried_out)
+    monkeypatch.setattr(Decommission, "planned", planned)
+    monkeypatch.setattr(Decommission, "carried_out", lambda _self, report: report)
     monkeypatch.setattr("sys.stdin", Terminal("Sales\n"))
     ended = program("decommission", "--endpoint", "Sales", "--json")
     assert [each["name"] for each in ended.document["delete"]] == ["Sales.Timeouts"]
@@ -104,21 +96,23 @@ def test_what_is_asked_about_is_no_data(program: Program, monkeypatch: pytest.Mo
     assert "ALTER TABLE x;" in ended.err
 
 
-def test_nobody_else_begins_meanwhile(program: Program) -> None:
+def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a recall, nor a lane of hand-over, nor the endpoint's dispatcher."""
+    monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://127.0.0.1:9")
     program.seeded(count=1)
     with opened(load(file=None)) as app:
         endpoint = app.store.find("Sales")
         dispatcher = DispatcherWiring(app).dispatching.lane(endpoint)
         term = timedelta(seconds=20)
-        with alone(app, endpoint, owner="me") as guard:
+        work = decommission.opened_work(app, "Sales", Options(), owner="me")
+        with work.alone() as guard:
             guard()
             for lane in (Lane(0), RECALL_LANE, dispatcher):
                 assert app.leases.acquire(lane, "other", term) is None
         for lane, told in ((dispatcher, "timeout manager of Sales"), (RECALL_LANE, "a recall")):
             held = app.leases.acquire(lane, "other", term)
             assert held is not None
-            with pytest.raises(PreflightRefused, match=told), alone(app, endpoint, owner="me"):
+            with pytest.raises(PreflightRefused, match=told), work.alone():
                 pass
             app.leases.surrender(held)
         assert app.leases.holders() == []

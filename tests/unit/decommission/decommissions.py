@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from migrator.decommission.rules import BrokerLook, Facts, OwnLook, QueueLook
+from migrator.decommission.report import BrokerSnapshot, Facts, OwnEntities, QueueSnapshot, Target
+from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.headers import CONFIRMATION_ID
-from migrator.nservicebus.timeouts import QueueName
+from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.rabbitmq.entities import Binding, Entity, exchange_entity, queue_entity
 
 TIMEOUTS, DISPATCHER, RETRY = "Sales.Timeouts", "Sales.TimeoutsDispatcher", "migrator.retry.x.10"
 STAGING, RECEIPTS = "migrator.staging.abc.0", "migrator.receipts.abc.0"
 ROUTER, ENTRY = "migrator.router.v2", "migrator.entry.v2.03"
 DELIVERY = "nsb.v2.delay-delivery"
+TARGET = Target(
+    endpoint=StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData"),
+    queue=QueueName("Sales"),
+)
 
 
 def queue_binding(source: str, queue: str, key: str = "", **arguments: object) -> Binding:
@@ -41,22 +46,22 @@ OWN_BINDINGS = (
 )
 
 
-def own(**changes: Any) -> OwnLook:
+def own(**changes: Any) -> OwnEntities:
     """Return migrator's own entities after a staged hand-over."""
-    look = OwnLook(
-        queues=[QueueLook(name=STAGING), QueueLook(name=RECEIPTS)],
+    look = OwnEntities(
+        queues=[QueueSnapshot(name=STAGING), QueueSnapshot(name=RECEIPTS)],
         exchanges=[STAGING],
         shared=[ENTRY, ROUTER],
     )
     return replace(look, **changes)
 
 
-def broker(*more: Binding, **changes: Any) -> BrokerLook:
+def broker(*more: Binding, **changes: Any) -> BrokerSnapshot:
     """Return a conventional endpoint's satellites, empty, with a retry queue."""
-    look = BrokerLook(
-        satellites=[QueueLook(name=TIMEOUTS), QueueLook(name=DISPATCHER)],
+    look = BrokerSnapshot(
+        satellites=[QueueSnapshot(name=TIMEOUTS), QueueSnapshot(name=DISPATCHER)],
         satellite_exchanges=[TIMEOUTS, DISPATCHER],
-        retries=[QueueLook(name=RETRY)],
+        retries=[QueueSnapshot(name=RETRY)],
         own=own(),
         bindings=[*SATELLITE_BINDINGS, *OWN_BINDINGS, *more],
     )
@@ -65,9 +70,7 @@ def broker(*more: Binding, **changes: Any) -> BrokerLook:
 
 def facts(**changes: Any) -> Facts:
     """Return facts that nothing speaks against."""
-    usual = Facts(
-        queue=QueueName("Sales"), source="public.Sales_TimeoutData", rows=0, broker=broker()
-    )
+    usual = Facts(target=TARGET, rows=0, broker=broker())
     return replace(usual, **changes)
 
 

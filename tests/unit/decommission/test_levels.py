@@ -1,4 +1,4 @@
-"""Tests of ``migrator.decommission.removal_rules``."""
+"""Tests of ``migrator.decommission.levels``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from migrator.decommission.removal_rules import DelaysFound, others_bindings
+from migrator.decommission.levels import DelaysFound, others_bindings
 from migrator.delays.routing import DelaysVersion, infrastructure
 from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 

@@ -1,11 +1,10 @@
-"""Tests of ``migrator.cli.removal``."""
+"""Tests of ``migrator.cli.delays_delete``."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.decommission.removal import DelaysRemoval
-from migrator.decommission.removal_rules import DelaysFound
+from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.routing import DelaysVersion, infrastructure
 from migrator.errors import PreflightRefused
 from migrator.rabbitmq.entities import Binding, exchange_entity

@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import cast
 
 import pytest
 
-from migrator.decommission.ports import (
-    DecommissionBroker,
+from migrator.decommission.broker import DecommissionBroker, TopologyEditor
+from migrator.decommission.queries import (
+    BEGUN,
+    ENDED,
+    UNDONE,
     DecommissionLedger,
     DecommissionStore,
-    Hands,
+)
+from migrator.decommission.remove import Decommission
+from migrator.decommission.report import (
+    BrokerSnapshot,
+    LedgerSnapshot,
+    Options,
+    Outcome,
+    QueueSnapshot,
     Statement,
+    read_bindings,
 )
-from migrator.decommission.record import BEGUN, ENDED, UNDONE, read_bindings
-from migrator.decommission.rules import BrokerLook, LedgerLook, QueueLook, Wishes, still_whole
-from migrator.decommission.work import Decommission, Outcome, Subject, Surveyor
+from migrator.decommission.rules import still_whole
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
+from migrator.ledger.ports import Leases
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, RunId
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, QueueName, RunId
 from migrator.rabbitmq.entities import Binding, Entity, Kind
-from tests.unit.decommission.decommissions import OWN_BINDINGS, TIMEOUTS, broker, own
+from tests.unit.decommission.decommissions import OWN_BINDINGS, TARGET, TIMEOUTS, broker, own
 
-SUBJECT = Subject(
-    endpoint=StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData"),
-    queue=QueueName("Sales"),
-)
 LEVEL = OWN_BINDINGS[-1].target.name
 NOTHING: Callable[[], None] = lambda: None  # noqa: E731 - a default that does nothing
 
@@ -37,10 +45,10 @@ class Killed(BaseException):
 
 
 @dataclass
-class World:
-    """A broker, a table and an audit trail that outlive the process."""
+class World(DecommissionBroker):
+    """A broker, a table and an audit log that outlive the process."""
 
-    entities: BrokerLook = field(default_factory=broker)
+    entities: BrokerSnapshot = field(default_factory=broker)
     rows: int | None = 0
     events: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     is_dead: bool = False
@@ -57,39 +65,16 @@ class World:
 
     # ── the broker ──────────────────────────────────────────────────────────────────────────
 
-    def look(self, queue: QueueName) -> BrokerLook | None:
+    def look(self, queue: QueueName) -> BrokerSnapshot | None:
         self.alive()
         return self.entities
 
     @contextmanager
-    def hands(self) -> Iterator[Hands]:
+    def editor(self) -> Iterator[TopologyEditor]:
         self.alive()
-        yield self
+        yield Editor(self)
 
-    def unbind(self, binding: Binding) -> None:
-        self.alive()
-        self.on_unbind()
-        left = [each for each in self.entities.bindings if each != binding]
-        self.entities = replace(self.entities, bindings=left)
-
-    def bind(self, binding: Binding) -> bool:
-        self.alive()
-        self.on_bind()
-        if binding.target.name in self.absent:
-            return False
-        if binding not in self.entities.bindings:
-            found = [*self.entities.bindings, binding]
-            self.entities = replace(self.entities, bindings=found)
-        return True
-
-    def delete(self, entity: Entity) -> str | None:
-        self.alive()
-        why = self.on_delete(entity)
-        if why is None:
-            self._delete(entity)
-        return why
-
-    def _delete(self, entity: Entity) -> None:
+    def forget(self, entity: Entity) -> None:
         look = self.entities
         if entity.kind is Kind.QUEUE:
             look = replace(
@@ -110,7 +95,7 @@ class World:
             )
         self.entities = replace(look, bindings=still_whole(look.bindings, [entity]))
 
-    # ── store, ledger and audit trail ───────────────────────────────────────────────────────
+    # ── store, ledger and audit log ───────────────────────────────────────────────────────
 
     def drop(self, source: str) -> int:
         self.alive()
@@ -129,11 +114,41 @@ class World:
         return read_bindings(self.events[-1][1]["bindings"])  # type: ignore[arg-type]  # as JSON has it
 
 
-def _without(queues: Sequence[QueueLook], name: str) -> list[QueueLook]:
+class Editor(TopologyEditor):
+    """Changes a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def unbind(self, binding: Binding) -> None:
+        self._world.alive()
+        self._world.on_unbind()
+        left = [each for each in self._world.entities.bindings if each != binding]
+        self._world.entities = replace(self._world.entities, bindings=left)
+
+    def bind(self, binding: Binding) -> bool:
+        self._world.alive()
+        self._world.on_bind()
+        if binding.target.name in self._world.absent:
+            return False
+        if binding not in self._world.entities.bindings:
+            found = [*self._world.entities.bindings, binding]
+            self._world.entities = replace(self._world.entities, bindings=found)
+        return True
+
+    def delete(self, entity: Entity, *, if_unused: bool = True) -> str | None:
+        self._world.alive()
+        why = self._world.on_delete(entity)
+        if why is None:
+            self._world.forget(entity)
+        return why
+
+
+def _without(queues: Sequence[QueueSnapshot], name: str) -> list[QueueSnapshot]:
     return [queue for queue in queues if queue.name != name]
 
 
-class Store:
+class Store(DecommissionStore):
     """The table's side of a world."""
 
     def __init__(self, world: World) -> None:
@@ -149,6 +164,9 @@ class Store:
     def others_with_rows(self, source: str) -> Sequence[EndpointName]:
         return ()
 
+    def vendor_runs(self) -> Sequence[str]:
+        return ()
+
     def statements(self, source: str) -> Sequence[Statement]:
         return ()
 
@@ -156,14 +174,14 @@ class Store:
         return self._world.drop(source)
 
 
-class Ledger:
+class Ledger(DecommissionLedger):
     """The ledger's side of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerLook:
-        return LedgerLook()
+    def look(self, source: str, *, ignoring: Callable[[str], bool]) -> LedgerSnapshot:
+        return LedgerSnapshot()
 
     def unfinished(self, source: str) -> Sequence[Binding]:
         return self._world.unfinished
@@ -173,7 +191,7 @@ class Ledger:
 
 
 class Trail:
-    """The audit trail's side of a world."""
+    """The audit log's side of a world."""
 
     def __init__(self, world: World) -> None:
         self.record = world.record
@@ -183,10 +201,6 @@ class Trail:
 
     def end(self, run: RunId, status: str) -> None:
         raise NotImplementedError
-
-
-_: tuple[type[DecommissionBroker], type[DecommissionStore], type[DecommissionLedger]]
-_ = (World, Store, Ledger)
 
 
 def run(
@@ -207,25 +221,20 @@ def run(
             raise Killed
 
     world.is_dead = False
-    store = Store(world)
-    surveyor = Surveyor(
-        broker=world,
-        store=store,
-        ledger=Ledger(world),
-        vendor_runs=lambda: (),
-        ignoring=lambda _owner: False,
-    )
     return Decommission(
-        surveyor=surveyor,
+        TARGET,
+        Options(drops_table=drops_table),
         broker=world,
-        store=store,
+        store=Store(world),
+        ledger=Ledger(world),
         runs=Trail(world),
-        wishes=Wishes(drops_table=drops_table),
-        wait_s=10,
-        pause=lambda _s: world.on_pause(),
+        leases=cast(Leases, None),  # whoever calls ``run`` brings a guard
+        lease=timedelta(0),
+        dispatcher_lane=lambda _endpoint: Lane(0),
+        owner="me",
         fault=fault,
-        guard=guard,
-    ).run(SUBJECT)
+        pause=lambda _s: world.on_pause(),
+    ).run(guard)
 
 
 def is_empty(world: World) -> bool:
@@ -243,7 +252,7 @@ def arrive(world: World, queue: str = TIMEOUTS) -> None:
 
 
 def test_all_of_it_goes() -> None:
-    """And the audit trail tells what was, and what became of it."""
+    """And the audit log tells what was, and what became of it."""
     world = World()
     done = run(world)
     assert is_empty(world)
@@ -266,12 +275,12 @@ def test_the_table_stays_unless_it_is_wished_for() -> None:
 
 def test_a_table_alone_can_go() -> None:
     """The broker's side went long ago."""
-    world = World(entities=BrokerLook())
+    world = World(entities=BrokerSnapshot())
     assert run(world).is_table_dropped
 
 
 def test_what_is_refused_changes_nothing() -> None:
-    """Not even the audit trail."""
+    """Not even the audit log."""
     world = World(rows=1)
     before = world.entities
     assert [found.code for found in run(world).refusals] == ["rows_in_table"]

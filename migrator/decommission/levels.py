@@ -14,12 +14,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from migrator.decommission.removal_rules import DelaysFound, described, others_bindings
+from migrator.decommission.broker import TopologyEditor
 from migrator.delays.routing import (
     DelaysVersion,
     Infrastructure,
@@ -37,7 +38,6 @@ from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import (
     Binding,
     Entity,
-    Kind,
     QueueState,
     exchange_entity,
     queue_entity,
@@ -47,7 +47,71 @@ from migrator.rabbitmq.names import PREFIX, entry_exchange, router_exchange
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
 
-_TOP_DOWN = range(BITS - 1, -1, -1)
+_TOP_DOWN: Final = range(BITS - 1, -1, -1)
+_NAMED: Final = 5
+"""So many of a kind are named in a sentence; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaysFound:
+    """What is there of a generation, and what still uses it."""
+
+    version: DelaysVersion
+    exchanges: Sequence[str]
+    """Those that exist, as they would be declared."""
+    queues: Sequence[str]
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Messages by level queue: ready, unacknowledged and held; empty queues are left out."""
+    consumed: Sequence[str] = ()
+    """Level queues that somebody consumes."""
+    untold: Sequence[str] = ()
+    """Level queues so new that the broker has no counts of them yet."""
+    feeders: Sequence[str] = ()
+    """Exchanges of ours that lead into the levels."""
+    staged: Mapping[str, int] = field(default_factory=dict)
+    """Messages by staging queue of ours; they would go into the levels."""
+    bound: Sequence[Binding] = ()
+    """What others bound to the delays, endpoints above all."""
+
+    @property
+    def bound_at_levels(self) -> Sequence[Binding]:
+        """Those that nothing of NServiceBus makes, and nothing but their owner could make again."""
+        delivery = delivery_exchange(self.version)
+        return [binding for binding in self.bound if binding.source != delivery]
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether nothing of it exists."""
+        return not (self.exchanges or self.queues)
+
+    @property
+    def is_partly_gone(self) -> bool:
+        """Whether some of it exists and some does not, as after a deletion that was killed."""
+        whole = infrastructure(self.version)
+        count = len(self.exchanges) + len(self.queues)
+        return 0 < count < len(whole.exchanges) + len(whole.queues)
+
+    def obstacles(self, *, even_if_bound: bool) -> Iterator[str]:
+        """Yield why it must not be deleted; one sentence each, with what to do."""
+        for queue, count in self.waiting.items():
+            yield f"{queue} holds {count} messages; wait until they are due, or move them"
+        if self.consumed:
+            yield f"somebody consumes {_listed(self.consumed)}; end that first"
+        if self.untold:
+            yield f"the broker has no counts of {_listed(self.untold)} yet; ask again in 10 seconds"
+        if self.feeders:
+            yield (
+                f"exchanges of migrator lead into the levels: {_listed(self.feeders)}; "
+                "`migrator decommission` takes them away"
+            )
+        for queue, count in self.staged.items():
+            yield f"{queue} holds {count} messages on their way; `migrator run --once` moves them"
+        at_levels = self.bound_at_levels
+        if at_levels:
+            yield f"bound to levels by somebody else: {described(at_levels)}; unbind that first"
+        if not even_if_bound and (rest := [each for each in self.bound if each not in at_levels]):
+            names = sorted({binding.target.name for binding in rest})
+            yield f"still bound to the delays: {_listed(names)}; --even-if-bound ignores that"
 
 
 class DelaysRemoval:
@@ -138,19 +202,19 @@ class DelaysRemoval:
         _demand_calm(admin, name)
 
     def _drop(self, admin: AdminSession, level: int) -> None:
-        name = level_name(self._version, level)
-        self._demand_ours(queue_entity(name))
-        _demand_calm(admin, name)
+        queue = queue_entity(level_name(self._version, level))
+        self._demand_ours(queue)
         self._fault("removal.looked")
-        is_classic = self._version is DelaysVersion.V1
-        with _spoilt_by_no(f"{name} was not deleted"):
-            admin.delete_queue(name, if_empty=is_classic, if_unused=is_classic)
+        if why := TopologyEditor(admin, self._management).delete(queue):
+            raise _Spoilt(f"{queue.name} was not deleted ({why})")
         self._fault("removal.dropped")
 
     def _delete_delivery(self, *, even_if_bound: bool) -> None:
-        name = delivery_exchange(self._version)
-        with self._session() as admin, _spoilt_by_no(f"something was bound to {name} meanwhile"):
-            admin.delete_exchange(name, if_unused=not even_if_bound)
+        exchange = exchange_entity(delivery_exchange(self._version))
+        with self._session() as admin:
+            editor = TopologyEditor(admin, self._management)
+            if why := editor.delete(exchange, if_unused=not even_if_bound):
+                raise _Spoilt(f"something was bound to {exchange.name} meanwhile ({why})")
         self._fault("removal.ended")
 
     def _demand_ours(self, entity: Entity) -> None:
@@ -231,12 +295,8 @@ def _making(
         yield partial(_make_exchange, admin, name)
     for queue in delays.queues:
         yield partial(_make_queue, admin, queue)
-    for own in delays.bindings:
-        yield partial(admin.bind, own)
-    for each in delivered:
-        bind = admin.bind_queue if each.target.kind is Kind.QUEUE else admin.bind_exchange
-        arguments: Any = each.arguments
-        yield partial(bind, each.source, each.target.name, each.key, arguments)
+    for binding in (*delays.bindings, *delivered):
+        yield partial(admin.bind, binding)
 
 
 def _make_exchange(admin: AdminSession, name: str) -> None:
@@ -266,17 +326,6 @@ def _demand_calm(admin: AdminSession, name: str) -> None:
         raise _Spoilt(f"somebody consumes {name} meanwhile")
 
 
-@contextmanager
-def _spoilt_by_no(what: str) -> Iterator[None]:
-    """Take it for a reason against that the broker's condition was not met."""
-    try:
-        yield
-    except TargetError as exc:
-        if type(exc) is not TargetError:  # a refusal of any other kind is no answer to us
-            raise
-        raise _Spoilt(f"{what} ({exc})") from exc
-
-
 def _count(queue: QueueState) -> int:
     """Return all messages of a queue, whether or not the broker counts held ones in its total."""
     return max(queue.total, queue.ready + queue.unacked + queue.held_back)
@@ -284,3 +333,23 @@ def _count(queue: QueueState) -> int:
 
 class _Spoilt(Exception):
     """Something came that speaks against it."""
+
+
+def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Binding]:
+    """Return those of *found* that are no part of *delays*, which have no arguments."""
+    own = {_identity(binding) for binding in delays.bindings}
+    return [binding for binding in found if binding.arguments or _identity(binding) not in own]
+
+
+def described(bindings: Iterable[Binding]) -> str:
+    """Return from where to where *bindings* lead, without their keys."""
+    return _listed(sorted({f"{each.source} → {each.target.name}" for each in bindings}))
+
+
+def _identity(binding: Binding) -> tuple[str, Entity, str]:
+    return binding.source, binding.target, binding.key
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -11,10 +11,8 @@ from migrator.app import App
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Delays, Json, Yes, confirmed, duration, given, session_of
-from migrator.decommission.removal import DelaysRemoval
-from migrator.decommission.removal_rules import DelaysFound
+from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.errors import ExitCode, PreflightRefused
-from migrator.rabbitmq.entities import Kind
 
 EPILOG = """\b
 Examples:
@@ -99,7 +97,7 @@ def _document(
                 "source": b.source,
                 "target": b.target.name,
                 "key": b.key,
-                "is_queue": b.target.kind is Kind.QUEUE,
+                "is_queue": b.target_is_queue,
             }
             for b in found.bound
         ],

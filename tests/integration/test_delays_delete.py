@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 from _pytest.mark import ParameterSet
 
-from migrator.decommission.removal import DelaysRemoval
-from migrator.decommission.removal_rules import DelaysFound
+from migrator.decommission.levels import DelaysFound, DelaysRemoval
 from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
 from migrator.delays.topology import create_delays, declare_entries, inspect_delays, level_queues
 from migrator.errors import PreflightRefused, TargetError
@@ -188,9 +187,19 @@ def test_a_message_that_comes_meanwhile_brings_everything_back(
 @pytest.mark.parametrize(
     ("step", "hit", "comes", "raised", "told"),
     [
-        ("removal.looked", 23, "message", PreflightRefused, "level-05 was not deleted .*not empty"),
+        (
+            "removal.looked",
+            23,
+            "message",
+            PreflightRefused,
+            "level-05 was not del.* 1 messages",
+        ),
         slow(
-            "removal.looked", 23, "consumer", PreflightRefused, "level-05 was not deleted .*in use"
+            "removal.looked",
+            23,
+            "consumer",
+            PreflightRefused,
+            "level-05 was not del.* 1 consumers",
         ),
         slow(
             "removal.shut", 23, "consumer", PreflightRefused, "somebody consumes nsb.delay-level-05"
@@ -206,6 +215,7 @@ def test_whatever_ends_it_all_is_as_it_was(
 ) -> None:
     """Entities, bindings of others among them, and what came; v1 is quicker."""
     with place(vhost, V1) as delays, plain_channel(delays.url) as channel:
+        delays.until_told()
         level, delivery = level_name(V1, 5), delivery_exchange(V1)
         for name in ("Spy", "Sales"):
             channel.queue_declare(name, durable=True)
@@ -258,6 +268,7 @@ def test_the_second_look_sees_whatever_the_first_would(vhost: Vhost) -> None:
 def test_what_cannot_be_made_again_is_told(vhost: Vhost) -> None:
     """And who can; whatever could be made again is there."""
     with place(vhost, V1) as delays:
+        delays.until_told()
         levels = "^nsb.delay-level-([01].|2[0123456])$"  # all but level 27, which is gone by then
 
         def forbid() -> None:
