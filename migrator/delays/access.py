@@ -14,8 +14,8 @@ from migrator.delays.topology import delivery_limit, level_queues, read_level_de
 from migrator.errors import PreflightRefused, TargetError
 from migrator.nservicebus.timeouts import BITS
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.server import find_queues
-from migrator.rabbitmq.wire import Pump, Wire
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
@@ -64,12 +64,12 @@ class LevelAccess:
             TargetUnavailable, AccessRefused: As connections do.
         """
         limit = delivery_limit(self._connection, self._management, version)
-        pump = Pump()
+        loop = EventLoop()
         try:
-            wire = Wire(pump, self._connection, self._purpose, reads_properties=True)
-            yield RabbitLevels(wire, version, limit=limit, now=self._now)
+            connection = Connection(loop, self._connection, self._purpose, reads_properties=True)
+            yield RabbitLevels(connection, version, limit=limit, now=self._now)
         finally:
-            pump.close()
+            loop.close()
 
     def depths(self) -> Sequence[LevelDepths]:
         """Return what waits in each level of each generation, by the broker's counts."""

@@ -35,7 +35,7 @@ from migrator.rabbitmq.entities import QueueFacts
 from migrator.rabbitmq.properties import Properties
 
 if TYPE_CHECKING:  # recall decides what is found, without a broker at hand
-    from migrator.rabbitmq.wire import Wire
+    from migrator.rabbitmq.event_loop import Connection
 
 
 MAX_PREFETCH: Final = 65_535
@@ -159,18 +159,18 @@ def utc_now() -> datetime:
 
 
 class RabbitLevels:
-    """Implements ``Levels`` over one wire, which others may use as well."""
+    """Implements ``Levels`` over one connection, which others may use as well."""
 
     def __init__(
         self,
-        wire: Wire,
+        connection: Connection,
         version: DelaysVersion,
         *,
         limit: int | None = None,
         now: Now = utc_now,
     ) -> None:
-        """Use *wire*, which reads properties; *limit* is how often messages may come back."""
-        self._wire = wire
+        """Use *connection*, which reads properties; *limit* is how often messages may come back."""
+        self._connection = connection
         self._version = version
         self._limit = limit
         self._now = now
@@ -178,25 +178,25 @@ class RabbitLevels:
     def scan(self, level: int, limits: ScanLimits) -> RabbitLevelScan:
         """Begin to consume the queue of *level*; see ``Levels``."""
         name = level_name(self._version, level)
-        return RabbitLevelScan(self._wire, name, limits, limit=self._limit, now=self._now)
+        return RabbitLevelScan(self._connection, name, limits, limit=self._limit, now=self._now)
 
     def queue(self, name: str, limits: ScanLimits) -> RabbitLevelScan:
         """Begin to consume another queue in the same manner; it must exist."""
-        return RabbitLevelScan(self._wire, name, limits, limit=None, now=self._now)
+        return RabbitLevelScan(self._connection, name, limits, limit=None, now=self._now)
 
     def ready(self) -> Mapping[int, int]:
         """Return how many messages wait in each level queue; see ``Levels``."""
-        channel = self._wire.channel()
+        channel = self._connection.channel()
         found = {}
         for level in range(BITS):
             name = level_name(self._version, level)
-            found[level] = _facts(self._wire, channel, name).ready
-        self._wire.close_channel(channel)
+            found[level] = _facts(self._connection, channel, name).ready
+        self._connection.close_channel(channel)
         return found
 
 
-def _facts(wire: Wire, channel: Any, queue: str) -> QueueFacts:
-    asked = wire.ask(
+def _facts(connection: Connection, channel: Any, queue: str) -> QueueFacts:
+    asked = connection.call(
         f"looking at {queue}",
         lambda done: channel.queue_declare(queue, passive=True, callback=done),
     )
@@ -209,12 +209,12 @@ class RabbitLevelScan:
     """Implements ``LevelScan``; made by ``RabbitLevels.scan``."""
 
     def __init__(
-        self, wire: Wire, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
+        self, connection: Connection, queue: str, limits: ScanLimits, *, limit: int | None, now: Now
     ) -> None:
         """Consume *queue* from now on."""
         if not 0 < limits.prefetch <= MAX_PREFETCH:
             raise ValueError(f"a prefetch of {limits.prefetch} does not fit 16 bits")
-        self._wire = wire
+        self._connection = connection
         self._queue = queue
         self._limits = limits
         self._limit = limit
@@ -234,16 +234,16 @@ class RabbitLevelScan:
         self._tired: int | None = None
         self._is_closed = False
         self.end: ScanEnd | None = None
-        self._channel = wire.channel()
+        self._channel = connection.channel()
         self._channel.add_on_cancel_callback(self._on_cancel)
-        is_filled = _facts(wire, self._channel, queue).ready > 0
+        is_filled = _facts(connection, self._channel, queue).ready > 0
         self._quiet_s = limits.quiet_s if is_filled else _QUIET_WHEN_EMPTY_S
         self._add_consumer()
 
     def receive(self, *, at_most: int) -> Sequence[LevelMessage]:
         """Return the next messages; see ``LevelScan``."""
-        self._wire.pump.check()
-        self._wire.pump.step(0)  # heartbeats are served even if much has arrived already
+        self._connection.loop.check()
+        self._connection.loop.step(0)  # heartbeats are served even if much has arrived already
         if self._unsettled == len(self._arrived):
             self._until_s = time.monotonic() + self._limits.hold_s  # nothing is held
         if time.monotonic() - self._asked_s >= _ASK_AGAIN_S:
@@ -268,7 +268,7 @@ class RabbitLevelScan:
         frames = [_ack(self._channel.channel_number, tag) for tag in tags]
         if frames:
             self._unsettled -= len(frames)
-            self._wire.send([b"".join(frames)])
+            self._connection.send_frames([b"".join(frames)])
 
     def close(self) -> None:
         """Give back what is held; see ``LevelScan``."""
@@ -277,13 +277,13 @@ class RabbitLevelScan:
         self._is_closed = True
         self.end = self.end or ScanEnd.HELD_LONG_ENOUGH
         with contextlib.suppress(TargetError):  # a connection that is gone has given all back
-            self._wire.close_channel(self._channel)
+            self._connection.close_channel(self._channel)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
     def _wait(self) -> None:
         """Wait for a message; ask why none comes when it has been silent for long enough."""
-        is_there = self._wire.pump.run(lambda: bool(self._arrived), self._quiet_s)
+        is_there = self._connection.loop.run(lambda: bool(self._arrived), self._quiet_s)
         is_due = time.monotonic() - max(self._last_s, self._asked_s) >= self._quiet_s
         if not is_there and is_due:
             self._ask()
@@ -295,14 +295,14 @@ class RabbitLevelScan:
         may lie with the broker's channel, or in a socket we were slow to read. A channel deals
         with one thing after the other, so the answer to a second question comes behind it.
         """
-        found = _facts(self._wire, self._channel, self._queue)
+        found = _facts(self._connection, self._channel, self._queue)
         self._is_shared = found.consumers > self._consumers
         is_leaving = self._is_shared and time.monotonic() - self._began_s < _LEAVING_S
         is_told = found.consumers >= self._consumers
         if found.ready and self._unsettled >= self._capacity:
             self._add_consumer()
         elif not found.ready and is_told and not is_leaving:
-            _facts(self._wire, self._channel, self._queue)
+            _facts(self._connection, self._channel, self._queue)
             self._is_emptied = True
         self._asked_s = time.monotonic()
 
@@ -312,11 +312,11 @@ class RabbitLevelScan:
         self._consumers += 1
         self._capacity += prefetch
         self._prefetch = min(2 * prefetch, MAX_PREFETCH)
-        self._wire.ask(
+        self._connection.call(
             f"limiting what {self._queue} delivers",
             lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
         )
-        self._wire.ask(
+        self._connection.call(
             f"beginning to consume {self._queue}",
             lambda done: channel.basic_consume(self._queue, self._on_message, callback=done),
         )
@@ -360,7 +360,9 @@ class RabbitLevelScan:
             self._tired = count
 
     def _on_cancel(self, _frame: Any) -> None:
-        self._wire.pump.fail(TargetUnavailable(f"the broker ended our consumer on {self._queue}"))
+        self._connection.loop.fail(
+            TargetUnavailable(f"the broker ended our consumer on {self._queue}")
+        )
 
 
 def _ack(channel: int, tag: int) -> bytes:

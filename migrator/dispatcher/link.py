@@ -20,10 +20,10 @@ from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
 from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.rabbitmq.wire import Pump, Wire
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 
@@ -44,23 +44,23 @@ def open_satellite_link(
         AccessRefused: User, password or virtual host.
         TargetUnavailable: Nobody answers.
     """
-    pump = Pump(guard)
+    loop = EventLoop(guard)
     name = f"migrator {owner} dispatcher {endpoint}"
     try:
-        publishing = Wire(pump, settings, f"{name} publish", reads_properties=True)
-        consuming = Wire(pump, settings, f"{name} consume", reads_properties=True)
+        publishing = Connection(loop, settings, f"{name} publish", reads_properties=True)
+        consuming = Connection(loop, settings, f"{name} consume", reads_properties=True)
         return RabbitSatelliteLink(publishing, consuming, limits)
     except BaseException:
-        pump.close()
+        loop.close()
         raise
 
 
 class RabbitSatelliteLink:
     """Implements ``ports.SatelliteLink``; made by ``open_satellite_link``."""
 
-    def __init__(self, publishing: Wire, consuming: Wire, limits: WindowLimits) -> None:
-        """Publish and consume over two connections of one pump."""
-        self._pump = publishing.pump
+    def __init__(self, publishing: Connection, consuming: Connection, limits: WindowLimits) -> None:
+        """Publish and consume over two connections of one loop."""
+        self._loop = publishing.loop
         self._publishing = publishing
         self._consuming = consuming
         self._publisher = Publisher(
@@ -85,9 +85,9 @@ class RabbitSatelliteLink:
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
         """Begin to consume *queue*; see ``ports.SatelliteLink``."""
-        wire = self._consuming
-        channel = wire.channel()
-        wire.ask(
+        connection = self._consuming
+        channel = connection.channel()
+        connection.call(
             f"limiting what {queue} delivers",
             lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
         )
@@ -106,10 +106,10 @@ class RabbitSatelliteLink:
             )
 
         def on_cancel(_frame: Any) -> None:
-            self._pump.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
+            self._loop.fail(TargetUnavailable(f"the broker ended the consumer of {queue!r}"))
 
         channel.add_on_cancel_callback(on_cancel)
-        wire.ask(
+        connection.call(
             f"beginning to consume {queue}",
             lambda done: channel.basic_consume(queue, on_message, callback=done),
         )
@@ -124,7 +124,7 @@ class RabbitSatelliteLink:
         """Settle deliveries; see ``ports.SatelliteLink``."""
         for tag in tags:
             channel, delivery_tag = self._unsettled.pop(tag)
-            self._consuming.tell(channel.basic_ack, delivery_tag)
+            self._consuming.send(channel.basic_ack, delivery_tag)
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
@@ -140,22 +140,22 @@ class RabbitSatelliteLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for a while; see ``ports.SatelliteLink``."""
-        self._pump.check()
-        self._pump.step(0)  # heartbeats are served even if nobody fetches what has arrived
-        self._pump.run(lambda: self._is_woken or bool(self._arrived), wait_s)
+        self._loop.check()
+        self._loop.step(0)  # heartbeats are served even if nobody fetches what has arrived
+        self._loop.run(lambda: self._is_woken or bool(self._arrived), wait_s)
         self._is_woken = False
 
     def wake(self) -> None:
         """End ``idle`` early; any thread may call it, also after ``close``."""
         with contextlib.suppress(Exception):  # a loop that was closed needs no waking
-            self._pump.loop.add_callback_threadsafe(self._on_wake)
+            self._loop.ioloop.add_callback_threadsafe(self._on_wake)
 
     def close(self, *, at_once: bool = False) -> None:
         """Close both connections; see ``ports.SatelliteLink``."""
         if at_once:
-            for wire in (self._publishing, self._consuming):
-                wire.abandon()
-        self._pump.close()
+            for connection in (self._publishing, self._consuming):
+                connection.abandon()
+        self._loop.close()
 
     def _on_wake(self) -> None:
         """Note it in the thread that waits: set by another, it could be lost between two waits."""

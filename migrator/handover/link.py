@@ -22,10 +22,10 @@ from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BITS, Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties
 from migrator.rabbitmq.names import guard_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.rabbitmq.wire import Pump, Wire
 
 _log = logging.getLogger(__name__)
 
@@ -71,14 +71,14 @@ def open_link(
     """
 
     def opened(*, is_guarded: bool) -> RabbitLink:
-        pump = Pump(guard)
+        loop = EventLoop(guard)
         try:
-            link = RabbitLink(settings, lane=lane, owner=owner, prefetch=prefetch, pump=pump)
+            link = RabbitLink(settings, lane=lane, owner=owner, prefetch=prefetch, loop=loop)
             if is_guarded:
                 link.take_guard()
             link.enter()
         except BaseException:
-            pump.close()
+            loop.close()
             raise
         return link
 
@@ -103,17 +103,17 @@ class RabbitLink:
         lane: Lane,
         owner: str,
         prefetch: int,
-        pump: Pump,
+        loop: EventLoop,
     ) -> None:
-        """Connect twice on *pump*; the guard is to be taken, and the levels are to be entered."""
+        """Connect twice on *loop*; the guard is to be taken, and the levels are to be entered."""
         name = f"migrator {owner} lane {lane}"
         self._settings = settings
         self._queues = LaneQueues(ledger_id=settings.ledger_id, lane=lane, version=settings.version)
         self._prefetch = prefetch
-        self._wire = Wire(pump, settings.connection, f"{name} publish")
-        self._consuming = Wire(pump, settings.connection, f"{name} consume")
+        self._connection = Connection(loop, settings.connection, f"{name} publish")
+        self._consuming = Connection(loop, settings.connection, f"{name} consume")
         self._exchanges = _native_exchanges(settings.version)
-        self._publisher = Publisher(self._wire, settings.limits, has_delay=has_delay)
+        self._publisher = Publisher(self._connection, settings.limits, has_delay=has_delay)
         self._is_guarded = False
         self._staging: RabbitStaging | None = None
 
@@ -127,7 +127,7 @@ class RabbitLink:
         lane, name = self._queues.lane, guard_queue(self._queues.ledger_id, self._queues.lane)
         channel = self._consuming.channel()
         try:
-            self._consuming.ask(
+            self._consuming.call(
                 f"taking the guard of lane {lane}",
                 lambda done: channel.queue_declare(
                     name, exclusive=True, auto_delete=True, callback=done
@@ -147,12 +147,12 @@ class RabbitLink:
     @property
     def frame_max_bytes(self) -> int:
         """The negotiated frame size."""
-        return self._wire.frame_max_bytes
+        return self._connection.frame_max_bytes
 
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes us wait (memory or disk alarm), or None."""
-        return self._wire.blocked_reason
+        return self._connection.blocked_reason
 
     def publish(
         self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
@@ -167,7 +167,7 @@ class RabbitLink:
             if not self._is_guarded:
                 self.take_guard()
             self._staging = RabbitStaging(
-                wire=self._consuming,
+                connection=self._consuming,
                 publisher=self._publisher,
                 queues=self._queues,
                 prefetch=self._prefetch,
@@ -181,11 +181,11 @@ class RabbitLink:
 
     def idle(self, wait_s: float) -> None:
         """Serve the connections for up to *wait_s* seconds."""
-        self._wire.pump.run(_never, wait_s)
+        self._connection.loop.run(_never, wait_s)
 
     def serve(self) -> None:
         """Do what is due (heartbeats), without waiting; see ``ports.Link``."""
-        self._wire.pump.serve()
+        self._connection.loop.serve()
 
     def close(self) -> None:
         """Close both connections; never raises, and takes two seconds at most.
@@ -193,10 +193,10 @@ class RabbitLink:
         Once the guard says that publishing must end, what still waits to go out is dropped.
         """
         try:
-            self._wire.pump.guard()
+            self._connection.loop.guard()
         except MigratorError:
-            self._wire.abandon()
-        self._wire.pump.close()
+            self._connection.abandon()
+        self._connection.loop.close()
 
     def _encoded(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[EncodedMessage]:
         ledger_id = self._settings.ledger_id

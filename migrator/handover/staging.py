@@ -28,6 +28,7 @@ from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import BITS, Lane
 from migrator.rabbitmq.admin import AdminSession
+from migrator.rabbitmq.event_loop import Connection
 from migrator.rabbitmq.messages import (
     EncodedMessage,
     PublishResult,
@@ -36,7 +37,6 @@ from migrator.rabbitmq.messages import (
 )
 from migrator.rabbitmq.names import receipt_value, receipts_queue, router_exchange, staging_name
 from migrator.rabbitmq.publisher import RECEIPT_INDEX, Publisher
-from migrator.rabbitmq.wire import Wire
 
 _DELIVERY_LIMIT: Final = 100_000
 """RabbitMQ 4 drops after 20 by default; every lost connection counts as one delivery."""
@@ -129,7 +129,7 @@ class RabbitStaging:
     def __init__(
         self,
         *,
-        wire: Wire,
+        connection: Connection,
         publisher: Publisher,
         queues: LaneQueues,
         prefetch: int,
@@ -138,7 +138,7 @@ class RabbitStaging:
         """Consume both queues; they must be declared, and the lane's guard must be ours.
 
         Args:
-            wire: The consuming connection, used for nothing else.
+            connection: The consuming connection, used for nothing else.
             publisher: The lane's publisher, on its own connection.
             queues: Which lane of which ledger.
             prefetch: At least the rows of the largest open batch, its receipt, and a margin.
@@ -146,7 +146,7 @@ class RabbitStaging:
         """
         if not 0 < prefetch <= _MAX_PREFETCH:
             raise ValueError(f"a prefetch of {prefetch} does not fit 16 bits")
-        self._wire = wire
+        self._connection = connection
         self._publisher = publisher
         self._queues = queues
         self.bind_again = declare
@@ -155,9 +155,9 @@ class RabbitStaging:
         self._published: set[Attempt] = set()
         self._receipts: dict[Attempt, _Receipts] = {}
         self._foreign: str | None = None
-        self._channel = wire.channel()
+        self._channel = connection.channel()
         self._consume(self._channel, queues.staging, prefetch, self._on_staged)
-        self._receipts_channel = wire.channel()
+        self._receipts_channel = connection.channel()
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
 
     def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
@@ -189,7 +189,7 @@ class RabbitStaging:
 
     def wait(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the connections until *is_enough* or the timeout; return what it last said."""
-        return self._wire.pump.run(is_enough, timeout_s)
+        return self._connection.loop.run(is_enough, timeout_s)
 
     def discard(self, attempt: Attempt) -> None:
         """Acknowledge away, one by one, everything held of an abandoned pass."""
@@ -197,40 +197,42 @@ class RabbitStaging:
         found = self._held.pop(attempt, None)
         if found is not None:
             for tag in found.all_tags():
-                self._wire.tell(self._channel.basic_ack, tag)
+                self._connection.send(self._channel.basic_ack, tag)
 
     def commit(self, attempt: Attempt, rows: frozenset[int]) -> None:
         """Dead-letter the whole pass with one nack: all of it or none."""
-        self._wire.pump.check()
+        self._connection.loop.check()
         found = self._held.get(attempt, _HeldAttempt())
         self._assert_alone(attempt, found, rows)
-        self._wire.tell(self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False)
+        self._connection.send(
+            self._channel.basic_nack, found.highest_tag, multiple=True, requeue=False
+        )
         del self._held[attempt]
-        self._wire.flush(_FLUSH_S)
+        self._connection.flush(_FLUSH_S)
 
     def settle_receipt(self, attempt: Attempt) -> None:
         """Acknowledge a receipt; unknown ones are ignored."""
         self._published.discard(attempt)
         for tag in self._receipts.pop(attempt, _Receipts()).tags:
-            self._wire.tell(self._receipts_channel.basic_ack, tag)
+            self._connection.send(self._receipts_channel.basic_ack, tag)
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────
 
     def _consume(
         self, channel: Any, queue: str, prefetch: int, on_message: Callable[..., None]
     ) -> None:
-        self._wire.ask(
+        self._connection.call(
             "setting the prefetch",
             lambda done: channel.basic_qos(prefetch_count=prefetch, callback=done),
         )
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(queue))
-        self._wire.ask(
+        self._connection.call(
             f"consuming {queue}",
             lambda done: channel.basic_consume(queue, on_message, callback=done),
         )
 
     def _on_cancel(self, queue: str) -> None:
-        self._wire.pump.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
+        self._connection.loop.fail(TargetUnavailable(f"the broker ended our consumer on {queue}"))
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
@@ -287,7 +289,7 @@ class RabbitStaging:
         else:
             is_new = found.tags.setdefault(own.row_index, tag) == tag
         if method.redelivered and (not is_new or own.attempt in self._published):
-            self._wire.pump.fail(
+            self._connection.loop.fail(
                 TargetUnavailable(
                     f"{self._queues.staging} delivers again what we held (its leader lost sight of "
                     "our node); what became of it is looked up over a new connection"

@@ -1,7 +1,6 @@
-"""RabbitMQ by pika, and no other package knows pika.
+"""RabbitMQ by pika; no other package knows pika, and nothing here knows of delays.
 
-``addresses`` and ``connection`` say where the broker is and how it answers no; ``wire`` drives
-connections on the caller's own thread; ``frames`` and ``publisher`` are the fast path of a lane;
-``admin`` is a short connection for declaring and looking up; ``management`` reads the optional
-HTTP API, ``server`` what AMQP tells without it.
+Start with ``connection``: where the broker is (``addresses``) and how it says no. A lane works
+over ``event_loop``, ``messages`` and ``publisher``; ``admin`` and ``server`` are short
+connections that declare and look; ``management`` reads the optional HTTP API.
 """

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from migrator.errors import AccessRefused
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.names import PREFIX
-from migrator.rabbitmq.wire import Pump, Wire
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class AlarmWatch:
         """Connect when first asked, as *owner* for the broker's list of connections."""
         self._settings = settings
         self._name = f"migrator {owner} alarms"
-        self._pump: Pump | None = None
-        self._wire: Wire | None = None
+        self._loop: EventLoop | None = None
+        self._connection: Connection | None = None
         self._channel: Any = None
         self._exchange = ""
         self._is_refused = False
@@ -69,34 +69,34 @@ class AlarmWatch:
 
     def close(self) -> None:
         """End the connection; never raises."""
-        if self._pump is not None:
-            self._pump.close()
-        self._pump = self._wire = self._channel = None
+        if self._loop is not None:
+            self._loop.close()
+        self._loop = self._connection = self._channel = None
 
     def _look(self) -> str | None:
-        wire = self._wire or self._open()
-        before = wire.blocked_reason
+        connection = self._connection or self._open()
+        before = connection.blocked_reason
         if before is None:
-            wire.tell(self._channel.basic_publish, self._exchange, "", b"")
+            connection.send(self._channel.basic_publish, self._exchange, "", b"")
         is_new_after_alarm = self._was_blocked and before is None
         patience_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
-        wire.pump.run(lambda: wire.blocked_reason != before, patience_s)
-        self._was_blocked = wire.blocked_reason is not None
-        return wire.blocked_reason
+        connection.loop.run(lambda: connection.blocked_reason != before, patience_s)
+        self._was_blocked = connection.blocked_reason is not None
+        return connection.blocked_reason
 
-    def _open(self) -> Wire:
+    def _open(self) -> Connection:
         """Connect, and make an exchange that goes away with the connection."""
-        self._pump = Pump()
-        wire = Wire(self._pump, self._settings, self._name)
-        channel = wire.channel()
+        self._loop = EventLoop()
+        connection = Connection(self._loop, self._settings, self._name)
+        channel = connection.channel()
         name = f"{PREFIX}alarms.{secrets.token_hex(6)}"
-        wire.ask(
+        connection.call(
             f"declaring {name}",
             lambda done: channel.exchange_declare(
                 name, "direct", durable=False, auto_delete=True, callback=done
             ),
         )
-        wire.ask(
+        connection.call(
             f"declaring {name}",
             lambda done: channel.queue_declare(
                 name,
@@ -107,10 +107,10 @@ class AlarmWatch:
                 callback=done,
             ),
         )
-        wire.ask(
+        connection.call(
             f"binding {name}",
             # its removal removes the exchange
             lambda done: channel.queue_bind(name, name, "", callback=done),
         )
-        self._exchange, self._channel, self._wire = name, channel, wire
-        return wire
+        self._exchange, self._channel, self._connection = name, channel, connection
+        return connection

@@ -30,8 +30,8 @@ from pika.spec import Basic
 from migrator.errors import MigratorError, TargetUnavailable
 from migrator.nservicebus.tags import Attempt, UnknownTag, parse_tag
 from migrator.rabbitmq.connection import PIKA_FAILURES
+from migrator.rabbitmq.event_loop import Connection
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_publish
-from migrator.rabbitmq.wire import Wire
 
 IdentityOfReturned = Callable[[Any, Any], Hashable]
 """From method and properties of a returned message to what its message is known by."""
@@ -68,29 +68,29 @@ class Publisher:
 
     def __init__(
         self,
-        wire: Wire,
+        connection: Connection,
         limits: WindowLimits,
         *,
         has_delay: Callable[[str], bool],
         identity_of_returned: IdentityOfReturned | None = None,
     ) -> None:
-        """Open a channel with confirms on *wire*.
+        """Open a channel with confirms on *connection*.
 
         *has_delay* tells from a routing key that only a lost exchange can return the message.
         *identity_of_returned* reads a returned message's identity where messages carry one of
         their own; else it is the tag's.
         """
-        self._wire = wire
+        self._connection = connection
         self._identity_of_returned = identity_of_returned or _by_tag
         self._limits = limits
         self._has_delay = has_delay
-        self._channel = wire.channel()
+        self._channel = connection.channel()
         self._channel.add_on_return_callback(self._on_return)
-        wire.ask(
+        connection.call(
             "switching confirms on",
             lambda done: self._channel.confirm_delivery(self._on_answer, callback=done),
         )
-        self._frame_max_bytes = wire.frame_max_bytes
+        self._frame_max_bytes = connection.frame_max_bytes
         self._sent_tag = 0
         self._lowest_tag = 1
         self._waiting: dict[int, tuple[_Target, int, int, Hashable]] = {}
@@ -118,19 +118,19 @@ class Publisher:
                 raise
             if not drawn:
                 break
-            self._wire.pump.guard()
+            self._connection.loop.guard()
             self._send(target, drawn)
-            self._wire.pump.step(0)
+            self._connection.loop.step(0)
         self._wait(lambda: not target.unanswered)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────
 
     def _has_room(self) -> bool:
         return (
-            self._wire.blocked_reason is None
+            self._connection.blocked_reason is None
             and len(self._waiting) < self._limits.messages
             and self._waiting_bytes < self._limits.body_bytes
-            and self._wire.buffered_bytes < _BUFFER_BYTES
+            and self._connection.buffered_bytes < _BUFFER_BYTES
         )
 
     def _draw(self, source: Iterator[EncodedMessage]) -> list[EncodedMessage]:
@@ -159,7 +159,7 @@ class Publisher:
                 message.body,
                 frame_max_bytes=self._frame_max_bytes,
             )
-        self._wire.send(_joined(pieces))
+        self._connection.send_frames(_joined(pieces))
         for message in drawn:
             self._sent_tag += 1
             self._waiting[self._sent_tag] = (
@@ -176,14 +176,14 @@ class Publisher:
 
     def _wait(self, is_done: Any) -> None:
         """Serve the connections until *is_done*; an endless silence ends the link."""
-        pump = self._wire.pump
+        loop = self._connection.loop
         progress, since_s = self._progress(), time.monotonic()
-        while not pump.run(is_done, _CHECK_S):
+        while not loop.run(is_done, _CHECK_S):
             latest = self._progress()
-            if latest != progress or self._wire.blocked_reason is not None:
+            if latest != progress or self._connection.blocked_reason is not None:
                 progress, since_s = latest, time.monotonic()
             elif time.monotonic() - since_s > self._limits.confirm_deadline_s:
-                pump.fail(
+                loop.fail(
                     TargetUnavailable(
                         f"the broker answered nothing for {self._limits.confirm_deadline_s:g} s; "
                         f"{len(self._waiting)} messages are without an answer"
@@ -191,7 +191,7 @@ class Publisher:
                 )
 
     def _progress(self) -> tuple[int, int]:
-        return self._answers, self._bytes_out - self._wire.buffered_bytes
+        return self._answers, self._bytes_out - self._connection.buffered_bytes
 
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
@@ -245,7 +245,7 @@ class Publisher:
 
     def _distrust(self, reason: str) -> None:
         self._is_trusted = False
-        self._wire.pump.fail(TargetUnavailable(reason))
+        self._connection.loop.fail(TargetUnavailable(reason))
 
 
 def _by_tag(_method: Any, properties: Any) -> Hashable:

@@ -1,6 +1,6 @@
 """The connections of a relocation: one takes from the source's levels, others publish.
 
-All are on one pump and die together: what was taken and not acknowledged goes back. Publishing
+All are on one loop and die together: what was taken and not acknowledged goes back. Publishing
 has a connection of its own, because a broker under an alarm stops reading whoever publishes.
 """
 
@@ -20,10 +20,10 @@ from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BITS, BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.rabbitmq.wire import Pump, Wire
 from migrator.transfer.copies import Unreadable, aside_properties, moved_properties
 from migrator.transfer.moving import Move
 from migrator.transfer.rules import DROPPED
@@ -88,25 +88,27 @@ def open_relocation(settings: RelocationSettings) -> RabbitRelocation:
         AccessRefused: User, password or virtual host.
         TargetUnavailable: Nobody answers.
     """
-    pump = Pump()
+    loop = EventLoop()
     try:
-        return RabbitRelocation(pump, settings)
+        return RabbitRelocation(loop, settings)
     except BaseException:
-        pump.close()
+        loop.close()
         raise
 
 
 class RabbitRelocation:
     """Implements ``ports.Relocator``, and has the source's levels; see ``open_relocation``."""
 
-    def __init__(self, pump: Pump, settings: RelocationSettings) -> None:
-        """Open the connections on *pump*."""
-        self._pump = pump
+    def __init__(self, loop: EventLoop, settings: RelocationSettings) -> None:
+        """Open the connections on *loop*."""
+        self._loop = loop
         self._settings = settings
         source, target = settings.source, settings.target
-        taking = Wire(pump, source.connection, "migrator relocate take", reads_properties=True)
-        self._giving = Wire(
-            pump, target.connection, "migrator relocate give", reads_properties=True
+        taking = Connection(
+            loop, source.connection, "migrator relocate take", reads_properties=True
+        )
+        self._giving = Connection(
+            loop, target.connection, "migrator relocate give", reads_properties=True
         )
         self._publisher = Publisher(
             self._giving,
@@ -137,12 +139,12 @@ class RabbitRelocation:
 
     def serve(self) -> None:
         """Let the connections do what is due; see ``ports.Relocator``."""
-        self._pump.check()
-        self._pump.step(0)
+        self._loop.check()
+        self._loop.step(0)
 
     def close(self) -> None:
         """Close all connections; never raises."""
-        self._pump.close()
+        self._loop.close()
 
     def _encoded(self, moves: Iterable[Move]) -> Iterator[EncodedMessage]:
         for move in moves:
@@ -166,9 +168,11 @@ class RabbitRelocation:
                 admin.declare_queue(queue, {})
             self._asides.add(queue)
         if self._aside is None:
-            wire = Wire(self._pump, source, "migrator relocate aside", reads_properties=True)
+            connection = Connection(
+                self._loop, source, "migrator relocate aside", reads_properties=True
+            )
             self._aside = Publisher(
-                wire,
+                connection,
                 self._settings.limits,
                 identity_of_returned=_returned_identity,
                 has_delay=has_delay,

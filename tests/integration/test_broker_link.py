@@ -129,7 +129,7 @@ def test_large_bodies_arrive_whole(url: str) -> None:
     def messages(link: RabbitLink) -> Iterator[Outgoing]:
         nonlocal largest
         for row, body in bodies.items():
-            largest = max(largest, link._wire.buffered_bytes)
+            largest = max(largest, link._connection.buffered_bytes)
             yield outgoing(0, row, destination="large", body=body)
 
     with opened(link_settings(url)) as link:

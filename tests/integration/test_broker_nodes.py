@@ -16,8 +16,8 @@ from migrator.rabbitmq.addresses import BrokerAddress, parse_address
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.management import ManagementApi, management_settings
-from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 
@@ -36,9 +36,9 @@ def live(vhost: Vhost) -> BrokerAddress:
 
 
 def _by_wire(settings: ConnectionSettings) -> None:
-    pump = Pump()
+    pump = EventLoop()
     try:
-        Wire(pump, settings, "test").channel()
+        Connection(pump, settings, "test").channel()
     finally:
         pump.close()
 

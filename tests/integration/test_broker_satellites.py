@@ -19,9 +19,9 @@ from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetError, TargetUnavailable
 from migrator.nservicebus.envelopes import RawMessage
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.rabbitmq.wire import Pump, Wire
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
@@ -452,9 +452,9 @@ def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) ->
 
 def test_reading_properties_changes_nothing_for_marks(url: str) -> None:
     """A wire that reads nothing but the mark still matches returned messages to their rows."""
-    pump = Pump()
+    pump = EventLoop()
     try:
-        wire = Wire(pump, connection(url), "marks")
+        wire = Connection(pump, connection(url), "marks")
         settled = PublishResult()
         raw = b"\x00\x08" + bytes([len(b"migrator/a/1.1.4")]) + b"migrator/a/1.1.4"
         Publisher(wire, WindowLimits(), has_delay=has_delay).publish(

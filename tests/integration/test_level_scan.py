@@ -20,7 +20,7 @@ from migrator.delays.topology import create_delays, delivery_limit
 from migrator.errors import DeliveryLimitNear, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.entities import QueueFacts
-from migrator.rabbitmq.wire import Pump, Wire
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 from tests.unit.rabbitmq.material import (
@@ -64,9 +64,9 @@ def url(shared: str) -> str:
 
 @contextmanager
 def _levels(url: str, version: DelaysVersion = V2, **more: Any) -> Iterator[RabbitLevels]:
-    pump = Pump()
+    pump = EventLoop()
     try:
-        wire = Wire(pump, connection(url), "scanner", reads_properties=True)
+        wire = Connection(pump, connection(url), "scanner", reads_properties=True)
         yield RabbitLevels(wire, version, **more)
     finally:
         pump.close()
@@ -188,8 +188,8 @@ def test_messages_that_are_taken_do_not_count_as_held(url: str, clock: Clock) ->
 
 def test_a_level_into_which_others_publish_has_an_end(url: str) -> None:
     """A queue that is never silent is over once it was seen empty."""
-    pump = Pump()
-    wire = Wire(pump, connection(url), "scanner", reads_properties=True)
+    pump = EventLoop()
+    wire = Connection(pump, connection(url), "scanner", reads_properties=True)
     publishing = pika.BlockingConnection(pika.URLParameters(url))
     channel = publishing.channel()
     to = address(V2, DAY_S, QueueName("Sales.Orders"))
@@ -249,7 +249,7 @@ def test_an_answer_that_does_not_know_us_is_none(url: str, monkeypatch: pytest.M
     asked = scan_module._facts
     answers = 0
 
-    def hasty(wire: Wire, channel: Any, queue: str) -> QueueFacts:
+    def hasty(wire: Connection, channel: Any, queue: str) -> QueueFacts:
         nonlocal answers
         answers += 1
         found = asked(wire, channel, queue)

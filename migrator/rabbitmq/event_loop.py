@@ -2,13 +2,13 @@
 
 Rules, each learned from how pika works:
 
-* pika's loop is pumped step by step, as its own BlockingConnection does it; nothing happens on
+* pika's loop is run step by step, as its own BlockingConnection does it; nothing happens on
   a connection (heartbeats, confirms, deliveries) unless somebody pumps;
 * callbacks only note what happened and never raise: pika would turn an exception in one into a
   lost connection. What was noted is judged after the step;
-* the first thing that goes wrong with any connection fails the pump for good, with its reason;
+* the first thing that goes wrong with any connection fails the loop for good, with its reason;
 * what pika keeps private (reading and sending frames, the size of its output buffer, giving up a
-  connection without a farewell) is used in ``_Connection`` and nowhere else.
+  connection without a farewell) is used in ``_PikaConnection`` and nowhere else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ANSWER_TIMEOUT_S: Final = 30.0
 _FAREWELL_S: Final = 1.5
 
 
-class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
+class _PikaConnection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     """Adds what pika has, but keeps to itself."""
 
     def _read_frame(self) -> tuple[int, Any]:
@@ -69,7 +69,7 @@ class _Connection(SelectConnection):  # type: ignore[misc]  # pika ships no type
             self._terminate_stream(ConnectionClosedByClient(320, "abandoned"))
 
 
-class _ReadingConnection(_Connection):
+class _ReadingPikaConnection(_PikaConnection):
     """Reads all properties, by our own reader: those of strangers must not end a connection."""
 
     def _read_frame(self) -> tuple[int, Any]:
@@ -80,7 +80,7 @@ class _ReadingConnection(_Connection):
         return consumed, Header(channel, body_bytes, read_properties(properties))
 
 
-class Pump:
+class EventLoop:
     """Runs what happens on the connections of one lane, while somebody waits for it."""
 
     def __init__(self, guard: Callable[[], None] = lambda: None) -> None:
@@ -90,16 +90,16 @@ class Pump:
         a sign of life. It raises when waiting and publishing must end.
         """
         self.guard = guard
-        self._loop: Any = IOLoop()
-        self._loop.activate_poller()
+        self._ioloop: Any = IOLoop()
+        self._ioloop.activate_poller()
         self._failure: TargetError | None = None
         self._is_closed = False
-        self._wires: list[Wire] = []
+        self._connections: list[Connection] = []
 
     @property
-    def loop(self) -> Any:
+    def ioloop(self) -> Any:
         """The loop that connections are opened on."""
-        return self._loop
+        return self._ioloop
 
     def fail(self, error: TargetError) -> None:
         """Remember the first thing that went wrong; everything that waits ends with it."""
@@ -139,16 +139,16 @@ class Pump:
         """Handle what is ready; wait for it at most *wait_s* seconds. Does not raise."""
         if self._is_closed:
             return
-        bound = self._loop.call_later(wait_s, _nothing)
+        bound = self._ioloop.call_later(wait_s, _nothing)
         try:
-            self._loop.poll()
-            self._loop.process_timeouts()
+            self._ioloop.poll()
+            self._ioloop.process_timeouts()
         except Exception as exc:  # pika also asserts, and looks into what a lost peer has emptied
             broken = TargetUnavailable(f"the connection broke: {exc!r}")
             broken.__cause__ = exc
             self.fail(broken)
         finally:
-            self._loop.remove_timeout(bound)
+            self._ioloop.remove_timeout(bound)
 
     def serve(self) -> None:
         """Do what is due (heartbeats), without waiting, and give no sign of life.
@@ -159,28 +159,31 @@ class Pump:
         self.step(0.0)
         self.check()
 
-    def adopt(self, wire: Wire) -> None:
-        """Take care of closing *wire*, however often it is told to."""
-        if wire not in self._wires:
-            self._wires.append(wire)
+    def adopt(self, connection: Connection) -> None:
+        """Take care of closing *connection*, however often it is told to."""
+        if connection not in self._connections:
+            self._connections.append(connection)
 
     def close(self) -> None:
         """Close every connection, within about two seconds; never raises."""
         if self._is_closed:
             return
-        for wire in self._wires:
-            wire.begin_close()
+        for connection in self._connections:
+            connection.begin_close()
         self._wind_down(_FAREWELL_S)
-        for wire in self._wires:
-            wire.abandon()
+        for connection in self._connections:
+            connection.abandon()
         self._wind_down(_FAREWELL_S / 3)
         self._is_closed = True
         with contextlib.suppress(Exception):
-            self._loop.close()
+            self._ioloop.close()
 
     def _wind_down(self, patience_s: float) -> None:
         deadline_s = time.monotonic() + patience_s
-        while not all(wire.is_closed for wire in self._wires) and time.monotonic() < deadline_s:
+        while (
+            not all(connection.is_closed for connection in self._connections)
+            and time.monotonic() < deadline_s
+        ):
             with contextlib.suppress(Exception):
                 self.step(0.05)
 
@@ -189,12 +192,12 @@ def _nothing() -> None:
     """Bound a wait: a timer's time is when pika stops waiting for sockets."""
 
 
-class Wire:
-    """One connection to the broker on a pump."""
+class Connection:
+    """One connection to the broker on a loop."""
 
     def __init__(
         self,
-        pump: Pump,
+        loop: EventLoop,
         settings: ConnectionSettings,
         name: str,
         *,
@@ -209,33 +212,33 @@ class Wire:
             AccessRefused: Wrong user, password or virtual host.
             TargetUnavailable: No node answered.
         """
-        self.pump = pump
+        self.loop = loop
         self.blocked_reason: str | None = None
         self._is_open = False
         self._is_closing = False
         self._refused: TargetError | None = None
-        self._kind = _ReadingConnection if reads_properties else _Connection
+        self._kind = _ReadingPikaConnection if reads_properties else _PikaConnection
         try:
             settings.try_nodes(lambda address: self._connect(settings, address, name))
         except TargetError as exc:
-            pump.fail(exc)
+            loop.fail(exc)
             raise
-        self._connection.add_on_connection_blocked_callback(self._on_blocked)
-        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        self._pika.add_on_connection_blocked_callback(self._on_blocked)
+        self._pika.add_on_connection_unblocked_callback(self._on_unblocked)
 
     def _connect(self, settings: ConnectionSettings, address: BrokerAddress, name: str) -> None:
         """Open the connection to one node, waiting for it."""
         self._address, self._refused = address, None
-        connection = self._connection = self._kind(
+        connection = self._pika = self._kind(
             pika_parameters(settings, address, name),
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_open_error,
             on_close_callback=self._on_close,
-            custom_ioloop=self.pump.loop,
+            custom_ioloop=self.loop.ioloop,
         )
-        self.pump.adopt(self)  # not before: without a connection there is nothing to close
+        self.loop.adopt(self)  # not before: without a connection there is nothing to close
         try:
-            self.pump.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
+            self.loop.run(lambda: self._is_open or self._refused is not None, _OPEN_TIMEOUT_S)
         finally:
             if not self._is_open:
                 self._say_farewell(connection)
@@ -247,19 +250,19 @@ class Wire:
     @property
     def frame_max_bytes(self) -> int:
         """The negotiated frame size."""
-        return int(self._connection.params.frame_max)
+        return int(self._pika.params.frame_max)
 
     @property
     def buffered_bytes(self) -> int:
         """Output that the socket has not taken yet."""
-        return self._connection.buffered_bytes() if self._is_open else 0
+        return self._pika.buffered_bytes() if self._is_open else 0
 
     def channel(self) -> Any:
-        """Open a channel; when the broker closes it, the pump fails with the broker's words."""
-        self.pump.check()
+        """Open a channel; when the broker closes it, the loop fails with the broker's words."""
+        self.loop.check()
         opened: list[Any] = []
         try:
-            channel = self._connection.channel(on_open_callback=opened.append)
+            channel = self._pika.channel(on_open_callback=opened.append)
         except PIKA_FAILURES as exc:
             raise closing_error(exc, self._address) from exc
         channel.add_on_close_callback(self._on_channel_close)
@@ -268,52 +271,52 @@ class Wire:
 
     def close_channel(self, channel: Any) -> None:
         """Close a channel, waiting for it; what it held unacknowledged goes back to its queue."""
-        self.tell(channel.close)
-        if not self.pump.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
-            self.pump.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
-            self.pump.check()
+        self.send(channel.close)
+        if not self.loop.run(lambda: bool(channel.is_closed), _ANSWER_TIMEOUT_S):
+            self.loop.fail(TargetUnavailable(f"{self._address}: no answer to closing a channel"))
+            self.loop.check()
 
-    def ask(self, doing: str, call: Callable[[Callable[[Any], None]], object]) -> Any:
+    def call(self, doing: str, method: Callable[[Callable[[Any], None]], object]) -> Any:
         """Make one call that the broker answers, wait, and return the answer's method."""
         answers: list[Any] = []
         try:
-            call(answers.append)
+            method(answers.append)
         except PIKA_FAILURES as exc:
-            self.pump.fail(closing_error(exc, self._address))
+            self.loop.fail(closing_error(exc, self._address))
         self._await(answers, doing)
         return answers[0].method
 
-    def tell(self, call: Callable[..., object], *args: object, **options: object) -> None:
+    def send(self, call: Callable[..., object], *args: object, **options: object) -> None:
         """Make one call that the broker does not answer.
 
         Raises:
             TargetUnavailable: The connection was already gone; nothing was sent.
         """
-        self.pump.check()
+        self.loop.check()
         try:
             call(*args, **options)
         except PIKA_FAILURES as exc:
-            self.pump.fail(closing_error(exc, self._address))
-            self.pump.check()
+            self.loop.fail(closing_error(exc, self._address))
+            self.loop.check()
 
-    def send(self, frames: Sequence[bytes]) -> None:
+    def send_frames(self, frames: Sequence[bytes]) -> None:
         """Append ready-made frames to the output.
 
         Raises:
             TargetUnavailable: The connection was already gone; nothing was sent.
         """
-        self.pump.check()
-        self._connection.send_frames(frames)
+        self.loop.check()
+        self._pika.send_frames(frames)
 
     def flush(self, timeout_s: float) -> None:
         """Push the output towards the socket for a while; raises what the guard does."""
         with contextlib.suppress(TargetError):
-            self.pump.run(lambda: self.buffered_bytes == 0, timeout_s)
+            self.loop.run(lambda: self.buffered_bytes == 0, timeout_s)
 
     def _await(self, answers: list[Any], doing: str) -> None:
-        if not self.pump.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
-            self.pump.fail(TargetUnavailable(f"{self._address}: no answer while {doing}"))
-            self.pump.check()
+        if not self.loop.run(lambda: bool(answers), _ANSWER_TIMEOUT_S):
+            self.loop.fail(TargetUnavailable(f"{self._address}: no answer while {doing}"))
+            self.loop.check()
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────
 
@@ -323,10 +326,10 @@ class Wire:
         if self.blocked_reason is not None:
             self.abandon()
         else:
-            self._say_farewell(self._connection)
+            self._say_farewell(self._pika)
 
     @staticmethod
-    def _say_farewell(connection: _Connection) -> None:
+    def _say_farewell(connection: _PikaConnection) -> None:
         with contextlib.suppress(Exception):
             if not (connection.is_closed or connection.is_closing):
                 connection.close()
@@ -335,32 +338,32 @@ class Wire:
         """Drop the connection at once."""
         self._is_closing = True
         with contextlib.suppress(Exception):
-            self._connection.abandon()
+            self._pika.abandon()
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing is left of the connection."""
-        return bool(self._connection.is_closed)
+        return bool(self._pika.is_closed)
 
     # ── what pika calls ─────────────────────────────────────────────────────────────────────
 
     def _on_open(self, connection: Any) -> None:
-        self._is_open = self._is_open or connection is self._connection  # else it was given up
+        self._is_open = self._is_open or connection is self._pika  # else it was given up
 
     def _on_open_error(self, connection: Any, error: BaseException) -> None:
-        if connection is self._connection:
+        if connection is self._pika:
             self._refused = opening_error(error, self._address)
 
     def _on_close(self, connection: Any, error: BaseException) -> None:
-        if connection is not self._connection:
+        if connection is not self._pika:
             return
         self._is_open = False
         if not self._is_closing:
-            self.pump.fail(closing_error(error, self._address))
+            self.loop.fail(closing_error(error, self._address))
 
     def _on_channel_close(self, _channel: Any, error: BaseException) -> None:
         if not (self._is_closing or isinstance(error, ChannelClosedByClient)):
-            self.pump.fail(closing_error(error, self._address))
+            self.loop.fail(closing_error(error, self._address))
 
     def _on_blocked(self, _connection: Any, frame: Any) -> None:
         reason = frame.method.reason or "no reason given"
