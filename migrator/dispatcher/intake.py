@@ -18,11 +18,10 @@ from migrator.delays.routing import Unreachable
 from migrator.dispatcher.delivery import to_pass_on
 from migrator.dispatcher.outbox import Item, PassedOn
 from migrator.dispatcher.ports import Delivery, Routes
-from migrator.dispatcher.renewal import is_renewed
 from migrator.errors import RowRefused
 from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Rules
-from migrator.nservicebus.recoverability import Failure
+from migrator.nservicebus.recoverability import Failure, is_renewed
 from migrator.nservicebus.satellites import (
     ClearTimeouts,
     DelayedMessage,

@@ -15,8 +15,8 @@ from typing import Any, Final
 from migrator.delays.routing import has_delay
 from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetUnavailable
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
+from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
 from migrator.rabbitmq.connection import ConnectionSettings

@@ -11,7 +11,7 @@ from typing import Final
 from migrator.delays.routing import DelaysVersion, address, delay_s
 from migrator.dispatcher.delivery import sent_at
 from migrator.dispatcher.ports import Delivery, Letter, Route
-from migrator.nservicebus.envelopes import RawMessage
+from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, StoredTimeout
 from migrator.rabbitmq.messages import PublishResult
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from migrator.delays.routing import Unreachable
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import Lane, NativeMessage, QueueName
 from migrator.rabbitmq.messages import PublishResult
 

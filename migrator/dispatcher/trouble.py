@@ -15,7 +15,6 @@ from datetime import datetime
 
 from migrator.dispatcher.outbox import Copy
 from migrator.dispatcher.ports import Delivery
-from migrator.dispatcher.renewal import is_worn, renewed_copy
 from migrator.dispatcher.sparingly import Sparingly
 from migrator.nservicebus.recoverability import (
     IMMEDIATE_ATTEMPTS,
@@ -23,6 +22,8 @@ from migrator.nservicebus.recoverability import (
     Failure,
     can_be_retried_later,
     failed_copy,
+    is_worn,
+    renewed_copy,
     retries_so_far,
     retry_copy,
 )

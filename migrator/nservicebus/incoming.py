@@ -1,18 +1,19 @@
-"""Headers of a message as the endpoint's own transport would have read them.
+"""Messages in AMQP terms, and their headers as the endpoint's own transport would have read them.
 
 The timeout manager stores what its transport makes of a message, so we make the same of it: as
 the transports 4.3 to 7.x do. Reading what we made once more changes nothing, because a message
-that was retried must be recognised. Source: reference ``timeout-manager.md`` section 4.
+that was retried must be recognised. Source: reference ``timeout-manager.md`` sections 4 and 12.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import IncomingMessage
 from migrator.nservicebus.wiretime import build_wire_time
 
 _REMOVED: Final = (
@@ -40,6 +41,40 @@ _MOST_LEVELS: Final = 32
 _TRANSIENT: Final = 1
 _PLAIN_POWERS: Final = range(-4, 15)
 """Powers of ten that .NET writes without an exponent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingMessage:
+    """One message as the broker delivered it; nothing in it can be trusted."""
+
+    message_id: str | None
+    correlation_id: str | None
+    type: str | None
+    reply_to: str | None
+    content_type: str | None
+    delivery_mode: int | None
+    raw_headers: Mapping[str, object]
+    """As AMQP values: str, bytes, bool, int, float, Decimal, datetime, list, dict or None."""
+    body: bytes = field(repr=False)
+    raw_properties: bytes = field(repr=False)
+    """Flags and properties as they came, for a copy that changes nothing."""
+    problem: str | None = None
+    """Why the properties could not be read; the fields above are then empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawMessage:
+    """One message to be published as it is."""
+
+    message_id: str | None
+    correlation_id: str | None
+    type: str | None
+    reply_to: str | None
+    content_type: str | None
+    headers: Mapping[str, str | int | None]
+    body: bytes = field(repr=False)
+    raw_properties: bytes | None = field(default=None, repr=False)
+    """In place of all properties above, byte for byte: a copy of what could not be read."""
 
 
 def normalised_headers(message: IncomingMessage) -> dict[str, str | None]:

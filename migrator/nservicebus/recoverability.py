@@ -1,4 +1,8 @@
-"""Copies of messages that failed: for a retry queue, and for the error queue.
+"""Copies of messages that failed, for a retry queue and the error queue, or came back too often.
+
+RabbitMQ 4 drops a message of a quorum queue that nobody gave a limit when it has come back 21
+times, and every lost connection brings back what was in hand (measured with 4.0.5; 3.10 has no
+limit unless somebody sets one). A copy at the end of the same queue begins to count anew.
 
 Source: reference ``timeout-manager.md`` section 12; design section 10.
 """
@@ -12,14 +16,20 @@ from typing import Final
 
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import SHORT_STRING_BYTES, frame_bytes, utf8_bytes
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
-from migrator.nservicebus.incoming import normalised_headers, unicode_text
+from migrator.nservicebus.incoming import (
+    IncomingMessage,
+    RawMessage,
+    normalised_headers,
+    unicode_text,
+)
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 
 IMMEDIATE_ATTEMPTS: Final = 5
 """The timeout manager's own: the fifth failure is the last."""
 RETRIES_HEADER: Final = h.OUR_RETRIES
+OFTEN: Final = 8
+"""Comings back; as many again, and some, are left before the broker's own limit is reached."""
 MAX_MESSAGE_CHARS: Final = 16_384
 """The longest ``ExceptionInfo.Message`` that endpoints write."""
 
@@ -28,6 +38,8 @@ _MESSAGE: Final = f"{_EXCEPTION}Message"
 _STACK_TRACE: Final = f"{_EXCEPTION}StackTrace"
 _REMOVED: Final = frozenset({"NServiceBus.Retries", "NServiceBus.FLRetries"})
 _MOST_DIGITS: Final = 9
+_DELIVERY_COUNT: Final = "x-delivery-count"
+_ANY_NUMBER: Final = 10**9
 _HARMFUL_FLAGS: Final = 1 << 8 | 1 << 4
 """Properties ``expiration`` (the copy would vanish) and ``user-id`` (the broker refuses it)."""
 _HARMFUL_KEYS: Final = (b"\x02CC", b"\x03BCC")
@@ -101,6 +113,27 @@ def can_be_retried_later(message: IncomingMessage, *, frame_max_bytes: int) -> b
     if message.problem is not None:
         return False
     return _leaves(retry_copy(message, retries=0).headers, frame_max_bytes) >= _RETRY_RESERVE_BYTES
+
+
+def is_worn(message: IncomingMessage, *, frame_max_bytes: int) -> bool:
+    """Return whether a copy of *message* should take over: it came back often, and can be copied.
+
+    What comes from no quorum queue is never worn.
+    """
+    count = message.raw_headers.get(_DELIVERY_COUNT)
+    came_back_often = isinstance(count, int) and count >= OFTEN
+    return came_back_often and can_be_retried_later(message, frame_max_bytes=frame_max_bytes)
+
+
+def renewed_copy(message: IncomingMessage) -> RawMessage:
+    """Return *message* for its own queue; a row made of it has the same id, and it is marked."""
+    copy = retry_copy(message, retries=retries_so_far(message, limit=_ANY_NUMBER))
+    return replace(copy, headers={**copy.headers, h.OUR_RENEWAL: "True"})
+
+
+def is_renewed(message: IncomingMessage) -> bool:
+    """Return whether *message* stands for one that somebody, so perhaps we, had before."""
+    return h.OUR_RENEWAL in message.raw_headers
 
 
 def failed_copy(

@@ -17,8 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import IncomingMessage
-from migrator.nservicebus.incoming import normalised_headers, unicode_text
+from migrator.nservicebus.incoming import IncomingMessage, normalised_headers, unicode_text
 from migrator.nservicebus.timeouts import NO_SAGA, QueueName, TimeoutId
 from migrator.nservicebus.wiretime import NotAWireTime, parse_wire_time
 

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.nservicebus.envelopes import RawMessage
+from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import NativeMessage
 
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size of the payload

@@ -11,7 +11,7 @@ from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
 from migrator.dispatcher.ports import Delivery, Letter
 from migrator.dispatcher.retries import declare_retry_queues
 from migrator.errors import EntityMismatch
-from migrator.nservicebus.envelopes import RawMessage
+from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.messages import PublishResult

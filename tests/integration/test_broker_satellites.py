@@ -17,7 +17,7 @@ from migrator.delays.topology import create_delays
 from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
 from migrator.dispatcher.ports import Delivery, Letter
 from migrator.errors import TargetError, TargetUnavailable
-from migrator.nservicebus.envelopes import RawMessage
+from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult

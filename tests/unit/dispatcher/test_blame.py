@@ -6,7 +6,7 @@ from migrator.dispatcher.blame import Blame
 from migrator.dispatcher.outbox import Copy
 from migrator.dispatcher.ports import Delivery
 from migrator.errors import AccessRefused
-from migrator.nservicebus.envelopes import IncomingMessage
+from migrator.nservicebus.incoming import IncomingMessage
 from migrator.nservicebus.recoverability import retry_copy
 from migrator.nservicebus.timeouts import QueueName
 

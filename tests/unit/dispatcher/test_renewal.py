@@ -1,4 +1,4 @@
-"""Tests of ``migrator.dispatcher.renewal``."""
+"""Tests of ``migrator.nservicebus.recoverability``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from migrator.dispatcher.renewal import OFTEN, is_renewed, is_worn, renewed_copy
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.incoming import normalised_headers
-from migrator.nservicebus.recoverability import retries_so_far
+from migrator.nservicebus.recoverability import (
+    OFTEN,
+    is_renewed,
+    is_worn,
+    renewed_copy,
+    retries_so_far,
+)
 from tests.unit.nservicebus.samples import HEADERS, delivered, incoming
 
 FRAME_MAX = 131_072

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.dispatcher.renewal import OFTEN
 from migrator.errors import ClockInDoubt, StoreUnavailable
 from migrator.ledger.states import BatchState
+from migrator.nservicebus.recoverability import OFTEN
 from migrator.nservicebus.timeouts import TimeoutId
 from tests.unit.dispatcher.world import CONTROL, RETRIES, TIMEOUTS, World
 

@@ -32,7 +32,7 @@ from migrator.errors import (
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, Rules
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import (
     NO_SAGA,

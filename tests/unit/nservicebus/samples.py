@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
+from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.timeouts import QueueName, StoredTimeout, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import IncomingMessage
-from migrator.nservicebus.incoming import normalised_headers, unicode_text
+from migrator.nservicebus.incoming import IncomingMessage, normalised_headers, unicode_text
 from migrator.nservicebus.recoverability import retry_copy
 from tests.unit.nservicebus.samples import HEADERS, captured, delivered, incoming, messages
 

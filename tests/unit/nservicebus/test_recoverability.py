@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pika.frame import Header
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import IncomingMessage, RawMessage
-from migrator.nservicebus.incoming import normalised_headers
+from migrator.nservicebus.incoming import IncomingMessage, RawMessage, normalised_headers
 from migrator.nservicebus.recoverability import (
     IMMEDIATE_ATTEMPTS,
     RETRIES_HEADER,

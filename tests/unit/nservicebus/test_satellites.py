@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.envelopes import IncomingMessage
-from migrator.nservicebus.incoming import normalised_headers
+from migrator.nservicebus.incoming import IncomingMessage, normalised_headers
 from migrator.nservicebus.recoverability import retry_copy
 from migrator.nservicebus.satellites import (
     CLEAR_TIMEOUTS,

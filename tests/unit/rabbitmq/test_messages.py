@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from migrator.nservicebus.envelopes import RawMessage
+from migrator.nservicebus.incoming import RawMessage
 from migrator.rabbitmq.messages import (
     encode_bare_properties,
     encode_properties,
