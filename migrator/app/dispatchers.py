@@ -5,29 +5,23 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from migrator.app.app import App
 from migrator.config.work import EndpointMode, NearDue
+from migrator.dispatcher.due import Poller, PollRules
+from migrator.dispatcher.failures import Recoverability
 from migrator.dispatcher.forward import Forwarding
-from migrator.dispatcher.intake import Changes, Storing, TakeIn
 from migrator.dispatcher.ledger import SqlDispatching
-from migrator.dispatcher.link import open_satellite_link
-from migrator.dispatcher.parts import DispatcherParts
-from migrator.dispatcher.polling import Poller, PollRules
-from migrator.dispatcher.ports import SatelliteLink
-from migrator.dispatcher.retries import declare_retry_queues
+from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
+from migrator.dispatcher.receive import DelayedMessageHandler, Storing
 from migrator.dispatcher.routes import RabbitRoutes
-from migrator.dispatcher.sparingly import Sparingly
-from migrator.dispatcher.trouble import Recoverability
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.states import Mode
-from migrator.ledger.work import Background, Lease, StoreEndpoint
+from migrator.ledger.work import Background, StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
-from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.names import retry_queue
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.sql.intake import SqlIntake
@@ -37,31 +31,8 @@ _CONSUMING: Final = frozenset({EndpointMode.DISPATCH, EndpointMode.FORWARD})
 _MOVING: Final = frozenset({EndpointMode.MIGRATE, EndpointMode.FORWARD})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherPlan:
-    """What one endpoint's dispatcher does, as plain values."""
-
-    endpoint: StoreEndpoint
-    mode: EndpointMode
-    queue: QueueName
-    """The endpoint's input queue."""
-    error_queue: str
-    finishes_only: bool
-    """Nothing is to be dispatched any more; what an earlier process left open is finished."""
-
-    @property
-    def timeouts_queue(self) -> QueueName | None:
-        """The queue whose messages are stored or forwarded; None: rows are sent, that is all."""
-        return timeouts_queue(self.queue) if self.mode in _CONSUMING else None
-
-    @property
-    def control_queue(self) -> QueueName | None:
-        """The queue of control messages, should it exist."""
-        return dispatcher_queue(self.queue) if self.mode in _CONSUMING else None
-
-
 class DispatcherWiring:
-    """Makes the parts of dispatchers; each part is made when it is first asked for."""
+    """Makes dispatchers of what *app* has."""
 
     def __init__(self, app: App) -> None:
         """Assemble from what *app* has."""
@@ -87,16 +58,33 @@ class DispatcherWiring:
         return found
 
     def _plan(self, endpoint: StoreEndpoint, *, finishes_only: bool) -> DispatcherPlan:
-        given = self._app.settings.endpoint(endpoint.name)
+        given = self._app.settings
+        own = given.endpoint(endpoint.name)
+        queue = QueueName(own.input_queue)
+        consumed = timeouts_queue(queue) if own.mode in _CONSUMING else None
+        delays_s = [int(delay.total_seconds()) for delay in given.dispatch.retry_delays]
+        machine = socket.gethostname()
         return DispatcherPlan(
             endpoint=endpoint,
-            mode=given.mode,
-            queue=QueueName(given.input_queue),
-            error_queue=given.error_queue or self._app.settings.dispatch.error_queue,
+            timeouts_queue=consumed,
+            control_queue=dispatcher_queue(queue) if consumed else None,
+            recoverability=Recoverability(
+                retry_queues=[retry_queue(consumed, each) for each in delays_s] if consumed else (),
+                error_queue=own.error_queue or given.dispatch.error_queue,
+                endpoint=str(endpoint.name),
+                machine=machine,
+                host_id=uuid.uuid5(uuid.NAMESPACE_DNS, machine).hex,
+            ),
+            retry_delays_s=delays_s,
+            prefetch=given.dispatch.prefetch,
+            version=self._app.plan.delays,
+            limits=WindowLimits(
+                messages=given.handover.window,
+                body_bytes=given.handover.window_bytes,
+                confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
+            ),
             finishes_only=finishes_only,
         )
-
-    # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def dispatching(self) -> SqlDispatching:
@@ -104,14 +92,13 @@ class DispatcherWiring:
         return SqlDispatching(self._app.engine, self._app.tables)
 
     @cached_property
-    def routes(self) -> RabbitRoutes:
-        """How destinations are reached without a delay."""
+    def _routes(self) -> RabbitRoutes:
         app = self._app
         find = app.management.bindings_from if app.management else None
         topology = app.settings.broker.topology
         return RabbitRoutes(app.connection, topology=topology, find_bindings=find)
 
-    def parts(
+    def new(
         self,
         plan: DispatcherPlan,
         run: RunId,
@@ -121,106 +108,62 @@ class DispatcherWiring:
         sent: Callable[[float], None],
         settled: Callable[[int, float], None],
         tracer: Tracer,
-    ) -> DispatcherParts:
-        """Return what outlives the links of one dispatcher."""
+    ) -> Dispatcher:
+        """Return the dispatcher of *plan*; see ``Dispatcher`` for the rest."""
+        app = self._app
+        return Dispatcher(
+            plan,
+            poller=self._poller(plan.endpoint, run),
+            handler=self._handler(plan),
+            connection=app.connection,
+            clock=app.clock,
+            storing=storing,
+            claiming=claiming,
+            fault=app.fault,
+            tracer=tracer,
+            sent=sent,
+            settled=settled,
+        )
+
+    def _poller(self, endpoint: StoreEndpoint, run: RunId) -> Poller:
         app, given = self._app, self._app.settings.dispatch
-        poller = Poller(
-            endpoint=plan.endpoint,
+        return Poller(
+            endpoint=endpoint,
             run=run,
             claims=app.sql_side(wanted_for="dispatching").claims,
             batches=app.batches,
             dispatching=self.dispatching,
             held=SqlHeldDestinations(app.engine, app.tables),
-            routes=self.routes,
+            routes=self._routes,
             clock=app.clock,
             rules=PollRules(
+                every=given.poll_interval,
                 look_ahead=given.look_ahead,
                 max_rows=given.batch_size,
                 max_bytes=app.settings.handover.batch_bytes,
                 remember=given.remember,
             ),
-            conversion=app.rules_of(plan.endpoint.name),
+            conversion=app.rules_of(endpoint.name),
             fault=app.fault,
             read_due_times=app.read_due_times,
         )
-        return DispatcherParts(
-            poller=poller,
-            take_in=self._take_in(plan),
-            timeouts_queue=plan.timeouts_queue,
-            recoverability=Recoverability(
-                retry_queues=self._retry_queues(plan),
-                error_queue=plan.error_queue,
-                endpoint=str(plan.endpoint.name),
-                machine=socket.gethostname(),
-                host_id=uuid.uuid5(uuid.NAMESPACE_DNS, socket.gethostname()).hex,
-            ),
-            version=app.plan.delays,
-            clock=app.clock,
-            storing=storing,
-            claiming=claiming,
-            prefetch=given.prefetch,
-            poll_every=given.poll_interval,
-            fault=app.fault,
-            sparingly=Sparingly(app.clock.monotonic_s),
-            sent=sent,
-            settled=settled,
-            tracer=tracer,
-        )
 
-    def _take_in(self, plan: DispatcherPlan) -> TakeIn | None:
-        app = self._app
+    def _handler(self, plan: DispatcherPlan) -> DelayedMessageHandler | None:
+        app, endpoint = self._app, plan.endpoint
         if plan.timeouts_queue is None:
             return None
         store = app.sql_side(wanted_for="taking timeouts in").store
         intake = SqlIntake(app.engine, app.tables, store)
-        changes = Changes(intake, plan.endpoint, app.fault)
-        rules = app.rules_of(plan.endpoint.name)
-        if plan.mode is EndpointMode.FORWARD:
+        rules = app.rules_of(endpoint.name)
+        if app.settings.endpoint(endpoint.name).mode is EndpointMode.FORWARD:
             return Forwarding(
-                changes=changes, destinations=app.destinations, clock=app.clock, rules=rules
+                intake,
+                endpoint,
+                destinations=app.destinations,
+                clock=app.clock,
+                rules=rules,
+                fault=app.fault,
             )
-        return Storing(changes=changes, routes=self.routes, clock=app.clock, rules=rules)
-
-    # ── the broker ──────────────────────────────────────────────────────────────────────────
-
-    def open_link(
-        self, plan: DispatcherPlan, lease: Lease, guard: Callable[[], None]
-    ) -> SatelliteLink:
-        """Declare the retry queues and connect; *guard* raises when publishing must end.
-
-        Raises:
-            AccessRefused, EntityMismatch: A retry queue may not be declared, or differs.
-            TargetUnavailable: Nobody answers.
-        """
-        app, given = self._app, self._app.settings
-        if plan.timeouts_queue is not None:
-            with admin_session(app.connection, purpose="declare retry queues") as admin:
-                declare_retry_queues(admin, plan.timeouts_queue, self._retry_delays_s)
-        return open_satellite_link(
-            app.connection,
-            endpoint=str(plan.endpoint.name),
-            owner=lease.owner.split("/")[0],
-            limits=WindowLimits(
-                messages=given.handover.window,
-                body_bytes=given.handover.window_bytes,
-                confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
-            ),
-            guard=guard,
+        return Storing(
+            intake, endpoint, routes=self._routes, clock=app.clock, rules=rules, fault=app.fault
         )
-
-    def existing_queues(self, plan: DispatcherPlan) -> frozenset[QueueName]:
-        """Return which of the satellites' queues exist now."""
-        wanted = [queue for queue in (plan.timeouts_queue, plan.control_queue) if queue is not None]
-        if not wanted:
-            return frozenset()
-        with admin_session(self._app.connection, purpose="look for satellites") as admin:
-            return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
-
-    @property
-    def _retry_delays_s(self) -> Sequence[int]:
-        return [int(delay.total_seconds()) for delay in self._app.settings.dispatch.retry_delays]
-
-    def _retry_queues(self, plan: DispatcherPlan) -> Sequence[str]:
-        if plan.timeouts_queue is None:
-            return ()
-        return [retry_queue(plan.timeouts_queue, delay_s) for delay_s in self._retry_delays_s]

@@ -1,9 +1,7 @@
-"""Being the timeout manager of an endpoint: take in, wait, send when due.
+"""Being the timeout manager of an endpoint: receive, store or forward, send when due.
 
-``session`` is the one loop over one link, ``parts`` what outlives it. ``incoming`` takes messages
-in, by ``intake`` (store them) or ``forward`` (into the native delays); ``due_rows`` claims and
-settles, by ``polling``; ``sender`` publishes what the ``outbox`` holds when it is due. ``trouble``
-says what becomes of a message that fails, ``held`` which destinations are not tried now,
-``blame`` which letter ended a channel, ``setback`` when failed work is tried again.
-Source: design section 10; docs/adr/0006-dispatcher-claims.md.
+Start with ``loop``: one turn of the loop over one link. ``receive`` and ``forward`` handle what
+comes in, ``due`` claims and settles stored rows, ``send`` publishes what the ``outbox`` holds
+when it is due, ``failures`` says what becomes of what fails. May use the ledger, SQL stores and
+the broker. Source: design section 10; docs/adr/0006-dispatcher-claims.md.
 """

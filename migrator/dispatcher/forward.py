@@ -9,79 +9,78 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import LONGEST_DELAY
-from migrator.dispatcher.delivery import to_forward
-from migrator.dispatcher.intake import Changes, Read, Taken, not_reached, understood, unfit
+from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import Forwarded
-from migrator.dispatcher.ports import Delivery
-from migrator.ledger.work import Clock, Lease
+from migrator.dispatcher.receive import (
+    DelayedMessageHandler,
+    Handled,
+    Read,
+    never_sent,
+    not_reached,
+    understood,
+)
+from migrator.dispatcher.rules import to_forward
+from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Rules
-from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
+from migrator.nservicebus.satellites import ClearTimeouts
 from migrator.nservicebus.timeouts import NativeMessage
+from migrator.stores.sql.intake import SqlIntake
 
 _log = logging.getLogger(__name__)
 
 
-class Forwarding:
+class Forwarding(DelayedMessageHandler):
     """Makes native messages of what comes in."""
 
     def __init__(
-        self, *, changes: Changes, destinations: Destinations, clock: Clock, rules: Rules
+        self,
+        intake: SqlIntake,
+        endpoint: StoreEndpoint,
+        *,
+        destinations: Destinations,
+        clock: Clock,
+        rules: Rules,
+        fault: FaultPoint,
     ) -> None:
         """Bind *destinations* before a message for them enters the delays."""
-        self._changes = changes
+        super().__init__(intake, endpoint, clock=clock, rules=rules, fault=fault)
         self._destinations = destinations
-        self._clock = clock
-        self._rules = rules
 
-    def limit_frames(self, frame_max_bytes: int) -> None:
-        """Convert for a connection that negotiated this frame size; 0: no limit."""
-        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
-
-    def take_in(self, deliveries: Sequence[Delivery], lease: Lease) -> Taken:
-        """Return what became of *deliveries*; see ``intake.TakeIn``."""
-        taken = Taken()
-        reads = understood(deliveries, taken)
-        latest = self._clock.now() + LONGEST_DELAY
+    def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
+        """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
+        handled = Handled()
+        now = self._clock.now()
         for_store: list[Read] = []
         ready: list[tuple[Delivery, NativeMessage]] = []
-        for read in reads:
-            if isinstance(read.asks, ClearTimeouts) or read.asks.due_at > latest:
+        for read in understood(deliveries, handled):
+            if isinstance(read.asks, ClearTimeouts) or read.asks.due_at > now + LONGEST_DELAY:
                 for_store.append(read)
+                continue
+            found = to_forward(read.asks, rules=self._rules, now=now)
+            if isinstance(found, Quarantine):
+                handled.failed.append((read.delivery, never_sent(found)))
             else:
-                ready += self._converted(read, read.asks, taken)
-        self._forward(ready, taken)
-        applied = self._changes.apply(for_store, lease, taken)
-        cleared = [read.asks.saga_id for read in for_store if isinstance(read.asks, ClearTimeouts)]
-        if cleared:
+                ready.append((read.delivery, found))
+        self._forward(ready, handled)
+        applied = self._apply(for_store, lease, handled)
+        sagas = sum(isinstance(read.asks, ClearTimeouts) for read in for_store)
+        if sagas:
             _log.info(
                 "timeouts of completed sagas were removed from the store; those already in the "
                 "delays stay there, and the endpoint ignores them",
-                extra={
-                    "action": "sagas_cleared",
-                    "sagas": len(cleared),
-                    "removed": applied.cleared,
-                },
+                extra={"action": "sagas_cleared", "sagas": sagas, "removed": applied.cleared},
             )
-        return taken
+        return handled
 
-    def _converted(
-        self, read: Read, asks: DelayedMessage, taken: Taken
-    ) -> Sequence[tuple[Delivery, NativeMessage]]:
-        found = to_forward(asks, rules=self._rules, now=self._clock.now())
-        if isinstance(found, Quarantine):
-            taken.failed.append((read.delivery, unfit(found)))
-            return ()
-        return ((read.delivery, found),)
-
-    def _forward(self, ready: Sequence[tuple[Delivery, NativeMessage]], taken: Taken) -> None:
+    def _forward(self, ready: Sequence[tuple[Delivery, NativeMessage]], handled: Handled) -> None:
         unreachable = self._destinations.unreachable({m.destination for _, m in ready})
         now = self._clock.now()
         for delivery, message in ready:
             if message.destination in unreachable:
-                taken.failed.append((delivery, not_reached(unreachable[message.destination])))
+                failure = not_reached(unreachable[message.destination])
+                handled.failed.append((delivery, failure))
             else:
-                taken.items.append((Forwarded(delivery=delivery, message=message), now))
+                handled.items.append((Forwarded(delivery=delivery, message=message), now))

@@ -40,10 +40,10 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, Lane
 
-_FOLD_BATCHES: Final = 200
-"""Batches looked at per call of ``fold``."""
-_FOLD_ROWS: Final = 20_000
-"""Rows forgotten per call of ``fold``; a single batch may have more."""
+_PRUNE_BATCHES: Final = 200
+"""Batches looked at per call of ``prune``."""
+_PRUNE_ROWS: Final = 20_000
+"""Rows forgotten per call of ``prune``; a single batch may have more."""
 _TRIES: Final = 50
 """Each vain one means that another process got a lane, or recorded the same, meanwhile."""
 
@@ -55,7 +55,7 @@ _POSTGRESQL_SETTINGS: Final = text(
 
 
 class SqlDispatching:
-    """Implements ``ports.Dispatching``."""
+    """The lanes of dispatchers, and rows they dispatched long ago."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         """Work on the ledger in *tables*."""
@@ -65,7 +65,7 @@ class SqlDispatching:
     # ── lanes ───────────────────────────────────────────────────────────────────────────────
 
     def lane(self, endpoint: StoreEndpoint) -> Lane:
-        """Return the lane of the endpoint's dispatcher; see ``ports.Dispatching``."""
+        """Return the lane of the endpoint's dispatcher, made at the first call; never shared."""
         doing = f"finding the lane of the dispatcher of {endpoint.name}"
         for _ in range(_TRIES):
             with translating(LedgerError, doing=doing):
@@ -108,26 +108,27 @@ class SqlDispatching:
 
     # ── forgetting ──────────────────────────────────────────────────────────────────────────
 
-    def fold(self, lease: Lease, *, older_than: timedelta) -> int:
-        """Forget rows dispatched longer ago than *older_than*; see ``ports.Dispatching``.
+    def prune(self, lease: Lease, *, older_than: timedelta) -> int:
+        """Forget rows dispatched longer ago than *older_than*; return how many.
 
-        Bounded: what is left over goes with the next call. Rows with a state of their own stay,
-        and so do their batches. Until a row is forgotten, a redelivered message that would make
-        it again is recognised; afterwards it becomes a new row and is sent once more.
+        Their batches become one, so that counts stay true. Bounded: what is left over goes with
+        the next call. Rows with a state of their own stay, and so do their batches. Until a row
+        is forgotten, a redelivered message that would make it again is recognised; afterwards it
+        becomes a new row and is sent once more.
         """
-        with self._writing(f"folding batches of lane {lease.lane}") as connection:
+        with self._writing(f"pruning batches of lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
             if connection.dialect.name == "postgresql":
                 connection.execute(_POSTGRESQL_SETTINGS)
             now = connection.execute(select(database_now())).scalar_one()
-            old = self._foldable(connection, lease, now - older_than)
+            old = self._prunable(connection, lease, now - older_than)
             if not old:
                 return 0
             forgotten = self._forget(connection, [row.id for row in old])
             self._merge(connection, lease, old)
         return forgotten
 
-    def _foldable(
+    def _prunable(
         self, connection: Connection, lease: Lease, before: datetime
     ) -> Sequence[Row[Any]]:
         """Return old batches with rows to forget, oldest first."""
@@ -140,13 +141,13 @@ class SqlDispatching:
                 self._has_rows(batch, self._tables.timeout.c.state.is_(None)),
             )
             .order_by(batch.c.id)
-            .limit(_FOLD_BATCHES)
+            .limit(_PRUNE_BATCHES)
         )
         chosen: list[Row[Any]] = []
         rows = 0
         for found in connection.execute(query):
             rows += found.size
-            if chosen and rows > _FOLD_ROWS:
+            if chosen and rows > _PRUNE_ROWS:
                 break
             chosen.append(found)
         return chosen

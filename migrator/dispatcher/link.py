@@ -10,22 +10,133 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from migrator.delays.routing import has_delay
-from migrator.dispatcher.ports import Delivery, Letter
+from migrator.dispatcher.routes import Route
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, QueueName
+from migrator.rabbitmq.admin import AdminSession
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import EncodedMessage, PublishResult, encode_properties, encode_raw
+from migrator.rabbitmq.names import retry_queue
 from migrator.rabbitmq.properties import Properties, read_properties
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
+
+Routed = tuple[Route, NativeMessage | RawMessage]
+"""A message and where it is published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message taken from a queue and not settled yet."""
+
+    queue: QueueName
+    tag: int
+    """Names it on the link that delivered it, and nowhere else."""
+    message: IncomingMessage
+    is_redelivered: bool = False
+    """Somebody had it before, and may have stored it."""
+
+
+class SatelliteLink(Protocol):
+    """One endpoint's two connections: one publishes, one consumes and settles.
+
+    Used by one thread only, except for ``wake``. It dies as a whole: whatever was delivered and
+    not acknowledged goes back to its queue. Any call raises ``TargetUnavailable`` when a
+    connection went away.
+    """
+
+    @property
+    def frame_max_bytes(self) -> int:
+        """The negotiated frame size."""
+        ...
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes us wait (memory or disk alarm), or None."""
+        ...
+
+    def consume(self, queue: QueueName, *, prefetch: int) -> None:
+        """Begin to consume *queue*, with up to *prefetch* messages unsettled at a time.
+
+        Raises:
+            TargetError: It does not exist, or may not be read.
+        """
+        ...
+
+    def received(self) -> Sequence[Delivery]:
+        """Return what was delivered since the last call, in the order of each queue."""
+        ...
+
+    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+        """Publish *messages*, drawn as the window allows; return once each was answered.
+
+        *answers* names them by their positions. It is filled meanwhile, so that it tells what was
+        answered before an error; what is in neither set was refused (nack) or is unknown.
+
+        Raises:
+            TargetUnavailable: The connection went away (also because an exchange does not
+                exist), or the broker blocked us past the deadline.
+        """
+        ...
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Settle deliveries; they never come back once the broker has read this."""
+        ...
+
+    def idle(self, wait_s: float) -> None:
+        """Serve the connections for up to *wait_s* seconds.
+
+        Returns at once when something was received, or ``wake`` is called.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End ``idle`` early; any thread may call it, also after ``close``."""
+        ...
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Close both connections; never raises.
+
+        With *at_once*, whatever is still on its way out stays here.
+        """
+        ...
+
+
+def declare_retry_queues(
+    admin: AdminSession, queue: str, delays_s: Sequence[int]
+) -> tuple[str, ...]:
+    """Declare a retry queue per delay for messages of *queue*; return their names in order.
+
+    A failed message waits in one, and the broker brings it back to *queue* by the default
+    exchange, which leads to every queue in any topology. One queue per delay, because a queue
+    only ever expires messages at its head; a quorum queue that hands over at least once.
+
+    Raises:
+        AccessRefused, EntityMismatch: One may not be declared, or exists with other arguments.
+    """
+    names = tuple(retry_queue(queue, delay_s) for delay_s in delays_s)
+    for name, delay_s in zip(names, delays_s, strict=True):
+        admin.declare_queue(
+            name,
+            {
+                "x-queue-type": "quorum",
+                "x-message-ttl": delay_s * 1000,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": queue,
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",
+            },
+        )
+    return names
 
 
 def open_satellite_link(
@@ -56,7 +167,7 @@ def open_satellite_link(
 
 
 class RabbitSatelliteLink:
-    """Implements ``ports.SatelliteLink``; made by ``open_satellite_link``."""
+    """Implements ``SatelliteLink``; made by ``open_satellite_link``."""
 
     def __init__(self, publishing: Connection, consuming: Connection, limits: WindowLimits) -> None:
         """Publish and consume over two connections of one loop."""
@@ -84,7 +195,7 @@ class RabbitSatelliteLink:
     # ── consuming ───────────────────────────────────────────────────────────────────────────
 
     def consume(self, queue: QueueName, *, prefetch: int) -> None:
-        """Begin to consume *queue*; see ``ports.SatelliteLink``."""
+        """Begin to consume *queue*; see ``SatelliteLink``."""
         connection = self._consuming
         channel = connection.channel()
         connection.call(
@@ -121,25 +232,25 @@ class RabbitSatelliteLink:
         return found
 
     def acknowledge(self, tags: Iterable[int]) -> None:
-        """Settle deliveries; see ``ports.SatelliteLink``."""
+        """Settle deliveries; see ``SatelliteLink``."""
         for tag in tags:
             channel, delivery_tag = self._unsettled.pop(tag)
             self._consuming.send(channel.basic_ack, delivery_tag)
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def publish(self, letters: Iterable[Letter], answers: PublishResult) -> None:
-        """Publish *letters*; see ``ports.SatelliteLink``."""
+    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+        """Publish *messages*; see ``SatelliteLink``."""
         alike: dict[Hashable, set[int]] = {}
         try:
-            self._publisher.publish(_NO_ATTEMPT, _encoded(letters, alike), answers)
+            self._publisher.publish(_NO_ATTEMPT, _encoded(messages, alike), answers)
         finally:
             _doubt_alike(answers, alike)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
     def idle(self, wait_s: float) -> None:
-        """Serve the connections for a while; see ``ports.SatelliteLink``."""
+        """Serve the connections for a while; see ``SatelliteLink``."""
         self._loop.check()
         self._loop.step(0)  # heartbeats are served even if nobody fetches what has arrived
         self._loop.run(lambda: self._is_woken or bool(self._arrived), wait_s)
@@ -151,7 +262,7 @@ class RabbitSatelliteLink:
             self._loop.ioloop.add_callback_threadsafe(self._on_wake)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close both connections; see ``ports.SatelliteLink``."""
+        """Close both connections; see ``SatelliteLink``."""
         if at_once:
             for connection in (self._publishing, self._consuming):
                 connection.abandon()
@@ -163,7 +274,7 @@ class RabbitSatelliteLink:
 
 
 def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> None:
-    """Count letters that cannot be told apart as returned as soon as one of them was.
+    """Count messages that cannot be told apart as returned as soon as one of them was.
 
     Should a queue vanish between two of them, one confirmed and one returned could change places.
     """
@@ -174,20 +285,15 @@ def _doubt_alike(answers: PublishResult, alike: Mapping[Hashable, set[int]]) -> 
 
 
 def _encoded(
-    letters: Iterable[Letter], alike: dict[Hashable, set[int]]
+    messages: Iterable[Routed], alike: dict[Hashable, set[int]]
 ) -> Iterator[EncodedMessage]:
-    """Yield what to send; note in *alike* which letters share an identity."""
-    for letter in letters:
-        message = letter.message
-        identity = _identity(letter.exchange, letter.routing_key, message)
-        alike.setdefault(identity, set()).add(letter.key)
+    """Yield what to send; note in *alike* which messages share an identity."""
+    for key, (route, message) in enumerate(messages):
+        identity = _identity(route, message)
+        alike.setdefault(identity, set()).add(key)
+        properties = _properties(message)
         yield EncodedMessage(
-            letter.key,
-            letter.exchange,
-            letter.routing_key,
-            _properties(message),
-            message.body,
-            identity,
+            key, route.exchange, route.routing_key, properties, message.body, identity
         )
 
 
@@ -197,11 +303,12 @@ def _properties(message: RawMessage | NativeMessage) -> bytes:
     return encode_properties(message, app_id=None, headers=message.headers)
 
 
-def _identity(exchange: str, key: str, message: RawMessage | NativeMessage) -> Hashable:
+def _identity(route: Route, message: RawMessage | NativeMessage) -> Hashable:
     """Return what tells a message from others when the broker gives it back.
 
-    Two letters that share it go the same way at the same moment: either both find it or none.
+    Two that share it go the same way at the same moment: either both find it or none.
     """
+    exchange, key = route.exchange, route.routing_key
     if isinstance(message, RawMessage) and message.raw_properties is not None:
         return _identity_of(exchange, key, read_properties(message.raw_properties))
     return exchange, key, message.message_id, message.headers.get(RELATED_TO_TIMEOUT_ID)

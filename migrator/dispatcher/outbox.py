@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion, address, delay_s
-from migrator.dispatcher.delivery import sent_at
-from migrator.dispatcher.ports import Delivery, Letter, Route
+from migrator.dispatcher.link import Delivery, Routed
+from migrator.dispatcher.routes import Route
+from migrator.dispatcher.rules import sent_at
+from migrator.errors import ClockInDoubt
+from migrator.ledger.work import Clock
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import BatchId, NativeMessage, StoredTimeout
-from migrator.rabbitmq.messages import PublishResult
 
-MOST_LETTERS: Final = 500
+MOST_AT_ONCE: Final = 500
 """Sent in one go; what gets due meanwhile waits for their answers, some 50 ms."""
 
 
@@ -65,15 +67,37 @@ class Copy:
 Item = StoredRow | PassedOn | Forwarded | Copy
 
 
-@dataclass(slots=True)
-class Sent:
-    """What became of the items of one call, in the order in which they were sent."""
+class DatabaseTime:
+    """The database's time for a thread that must never wait for the database."""
 
-    confirmed: list[Item] = field(default_factory=list)
-    returned: list[Item] = field(default_factory=list)
-    """Unroutable."""
-    refused: list[Item] = field(default_factory=list)
-    """The broker said no (nack), or the connection went away before it said anything."""
+    def __init__(self, clock: Clock) -> None:
+        """Read *clock* once, which may wait."""
+        self._clock = clock
+        self.read()
+
+    def read(self) -> None:
+        """Read the clock again, which may wait: for background threads.
+
+        Raises:
+            ClockInDoubt: It jumped; the earlier of the two times is shown from now on.
+        """
+        try:
+            self._show(self._clock.now())
+        except ClockInDoubt as exc:
+            self._show(exc.earliest)
+            raise
+
+    def _show(self, now: datetime) -> None:
+        self._read_at = (now, self._clock.monotonic_s())  # one assignment: seen whole or not at all
+
+    def now(self) -> datetime:
+        """Return the time, never ahead of the database's; never waits."""
+        now, at_s = self._read_at
+        return now + timedelta(seconds=self._clock.monotonic_s() - at_s)
+
+    def monotonic_s(self) -> float:
+        """Return seconds of a clock that never jumps."""
+        return self._clock.monotonic_s()
 
 
 class Outbox:
@@ -101,41 +125,24 @@ class Outbox:
     def take(self, now: datetime) -> Sequence[Item]:
         """Remove and return what is due, soonest due first, as much as one call may send."""
         taken: list[Item] = []
-        while self._waiting and self._waiting[0][0] <= now and len(taken) < MOST_LETTERS:
+        while self._waiting and self._waiting[0][0] <= now and len(taken) < MOST_AT_ONCE:
             taken.append(heapq.heappop(self._waiting)[2])
         return taken
 
 
-def letters(
+def routed(
     items: Iterable[Item], *, version: DelaysVersion, now: Callable[[], datetime]
-) -> Iterator[Letter]:
-    """Yield the letter of each item, its key being its position, made when it is asked for."""
-    for key, item in enumerate(items):
-        yield _letter(key, item, version, now())
-
-
-def _letter(key: int, item: Item, version: DelaysVersion, now: datetime) -> Letter:
-    if isinstance(item, Copy):
-        return Letter(key=key, exchange="", routing_key=item.queue, message=item.message)
-    message = item.message
-    if isinstance(item, Forwarded):
-        where = address(version, delay_s(message.due_at, now=now), message.destination)
-        exchange, routing_key = where.exchange, where.routing_key
-    else:
-        exchange, routing_key = item.route.exchange, item.route.routing_key
-    if isinstance(item, StoredRow):
-        message = sent_at(message, now)
-    return Letter(key=key, exchange=exchange, routing_key=routing_key, message=message)
-
-
-def sorted_out(items: Sequence[Item], answers: PublishResult) -> Sent:
-    """Return *items* by what the broker said about their letters."""
-    sent = Sent()
-    for key, item in enumerate(items):
-        if key in answers.returned:
-            sent.returned.append(item)
-        elif key in answers.confirmed:
-            sent.confirmed.append(item)
-        else:
-            sent.refused.append(item)
-    return sent
+) -> Iterator[Routed]:
+    """Yield what is published for each item, made when it is asked for."""
+    for item in items:
+        match item:
+            case Copy():
+                yield Route(exchange="", routing_key=item.queue), item.message
+            case Forwarded(message=message):
+                delay = delay_s(message.due_at, now=now())
+                where = address(version, delay, message.destination)
+                yield Route(exchange=where.exchange, routing_key=where.routing_key), message
+            case StoredRow():
+                yield item.route, sent_at(item.message, now())
+            case PassedOn():
+                yield item.route, item.message

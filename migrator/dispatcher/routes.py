@@ -8,19 +8,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from migrator.delays.destinations import find_target
 from migrator.delays.routing import Topology, Unreachable
 from migrator.delays.topology import FindBindings
-from migrator.dispatcher.ports import Route
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import AdminSession, admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.entities import Kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a message is published: by the topology the endpoint uses, or by the delays."""
+
+    exchange: str
+    routing_key: str
+
+
 class RabbitRoutes:
-    """Implements ``ports.Routes``; may be asked by several threads."""
+    """How destinations are reached without a delay; may be asked by several threads."""
 
     def __init__(
         self,
@@ -53,7 +61,13 @@ class RabbitRoutes:
         self._remembered: dict[QueueName, tuple[float, Route | Unreachable]] = {}
 
     def routes(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
-        """Return how each of *names* is reached, or why it is not; see ``ports.Routes``."""
+        """Return for each of *names* how it is reached, or why it is not.
+
+        Answers are remembered for a while, refusals much shorter.
+
+        Raises:
+            TargetUnavailable: The broker cannot be asked now.
+        """
         with self._lock:
             known = {name: self._remembered[name][1] for name in names if self._is_fresh(name)}
         asked = [name for name in dict.fromkeys(names) if name not in known]

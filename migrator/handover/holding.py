@@ -116,7 +116,8 @@ class Holding:
         endpoint = StoreEndpoint(name=batch.endpoint, source=batch.source)
         waiting = {each.row_index: each for each in lost if self._says_where(each)}
         for column, why in {each.column: each.why for each in waiting.values()}.items():
-            self._hold(endpoint, column or "", why)
+            with self._lock:
+                self._of(endpoint).note_lost(column or "", why, now=self._clock.now())
         detail = ""
         if waiting and self._claims is not None:
             try:
@@ -207,26 +208,6 @@ class Holding:
 
     def _queue_of(self, column: str) -> QueueName:
         return destination_of(column, {}, self._renamed)
-
-    def _hold(self, endpoint: StoreEndpoint, column: str, why: Unreachable) -> None:
-        now = self._clock.now()
-        with self._lock:
-            of_endpoint = self._of(endpoint)
-            if of_endpoint.is_held(column, now=now):
-                return  # a batch claimed before: not the next try
-            held = of_endpoint.hold(column, why, now=now)
-        _log.warning(
-            "a destination cannot be reached; its timeouts wait in the store",
-            extra={
-                "action": "destination_held",
-                "endpoint": endpoint.name,
-                "destination": column,
-                "reason": held.reason,
-                "detail": held.detail,
-                "tries": held.tries,
-                "next_try_at": held.next_try_at,
-            },
-        )
 
     def _look(self, *, due_until: datetime) -> bool:
         with self._lock:

@@ -6,6 +6,7 @@ ledger, for the next process and for people.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,8 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import EndpointName
+
+_log = logging.getLogger(__name__)
 
 _FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=5)
@@ -117,6 +120,27 @@ class HeldDestinations:
         self._ledger.hold(held)
         self._held[destination] = held
         return held
+
+    def note_lost(self, destination: str, why: Unreachable, *, now: datetime) -> None:
+        """Hold *destination*, and say so, unless it is left alone already.
+
+        Then it is of a batch that was claimed before, or that somebody asked for: not a new try.
+        """
+        if self.is_held(destination, now=now):
+            return
+        held = self.hold(destination, why, now=now)
+        _log.warning(
+            "a destination cannot be reached; its timeouts wait in the store",
+            extra={
+                "action": "destination_held",
+                "endpoint": self.endpoint.name,
+                "destination": destination,
+                "reason": held.reason,
+                "detail": held.detail,
+                "tries": held.tries,
+                "next_try_at": held.next_try_at,
+            },
+        )
 
     def free(self, destinations: Iterable[str | None]) -> None:
         """Hold *destinations* no longer; harmless for those that are not held."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from migrator.dispatcher.session import DispatcherSession
+from migrator.dispatcher.loop import Dispatcher, DispatcherSession
 from migrator.errors import (
     Interrupted,
     LeaseLost,
@@ -25,7 +25,7 @@ from migrator.errors import (
 )
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
 from migrator.ledger.ports import Leases
-from migrator.nservicebus.timeouts import EndpointName, Lane
+from migrator.nservicebus.timeouts import Lane
 from migrator.service.worker import Stop, WorkerThread
 
 _log = logging.getLogger(__name__)
@@ -36,24 +36,6 @@ _MAX_BACKOFF_S: Final = 10.0
 _TELL_EVERY_S: Final = 10.0
 _QUIET_S: Final = 1.5
 """With ``once``: done after so long without anything to do; two polls fit in."""
-
-
-class OpenedDispatcher(Protocol):
-    """A session with its link; closing it closes both."""
-
-    session: DispatcherSession
-
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None; asked by other threads."""
-        ...
-
-    def close(self, *, at_once: bool) -> None:
-        """End the session and its link; never raises.
-
-        With *at_once*, nothing that is still on its way out is sent any more.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,49 +54,45 @@ class DispatcherThread(WorkerThread):
 
     def __init__(
         self,
-        endpoint: EndpointName,
+        dispatcher: Dispatcher,
         *,
         find_lane: Callable[[], Lane],
         leases: Leases,
         keeper: LeaseKeeper,
-        open_session: Callable[[HeldLease], OpenedDispatcher],
         is_surely_dead: Callable[[str], bool],
         outage: Outage,
         stop: Stop,
         once: bool,
-        finishes_only: bool = False,
     ) -> None:
-        """Prepare a thread; ``start`` lets it run.
-
-        With *finishes_only*, it ends when what an earlier process left open is settled.
-        """
+        """Prepare a thread; ``start`` lets it run."""
+        endpoint = dispatcher.plan.endpoint.name
         super().__init__(
             f"dispatcher-{endpoint}",
             stop=stop,
             crash_action="dispatcher_crashed",
             facts={"endpoint": endpoint},
         )
+        self._dispatcher = dispatcher
         self._endpoint = endpoint
         self._find_lane = find_lane
         self._leases = leases
         self._keeper = keeper
-        self._open_session = open_session
         self._is_surely_dead = is_surely_dead
         self._outage = outage
         self._once = once
-        self._finishes_only = finishes_only
+        self._finishes_only = dispatcher.plan.finishes_only
         self._failures = 0
         self._failing_since_s = 0.0
         self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
-        self._opened: OpenedDispatcher | None = None
+        self._session: DispatcherSession | None = None
 
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker makes it wait, or None."""
-        opened = self._opened
-        return None if opened is None else opened.blocked_reason
+        session = self._session
+        return None if session is None else session.blocked_reason
 
     def _run(self) -> None:
         while not self._stop.draining.is_set():
@@ -162,20 +140,24 @@ class DispatcherThread(WorkerThread):
 
     def _one_session(self, held: HeldLease) -> None:
         held.beat = self.beat
-        opened = self._opened = self._open_session(held)
-        session = opened.session
+
+        def guard() -> None:
+            held.beat()
+            self._stop.check()
+            held.check()
+
+        session = self._session = self._dispatcher.open(held.lease, guard)
         held.doing = lambda: session.doing
         is_ours = True
         try:
-            session.start()
             while not self._is_done(session):
                 pass
         except LeaseLost:
             is_ours = False
             raise
         finally:
-            self._opened = None
-            opened.close(at_once=not is_ours)
+            self._session = None
+            session.close(at_once=not is_ours)
 
     def _is_done(self, session: DispatcherSession) -> bool:
         """Do one turn; return whether it was the last."""

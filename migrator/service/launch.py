@@ -11,10 +11,11 @@ from functools import partial
 import migrator.app.parts
 import migrator.service.logs.lines  # noqa: F401 - the same
 from migrator.app import App, tracing
-from migrator.app.dispatchers import DispatcherPlan, DispatcherWiring
+from migrator.app.dispatchers import DispatcherWiring
 from migrator.config import Settings
 from migrator.config.process import AUTO
 from migrator.config.work import EndpointMode, OnCritical
+from migrator.dispatcher.loop import DispatcherPlan
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.owner import current_owner, is_surely_dead
@@ -35,7 +36,7 @@ from migrator.service.lanes import LaneThread
 from migrator.service.lookout import Lookout
 from migrator.service.notify import ServiceManager
 from migrator.service.occasions import Fire, Occasions, WatchedReads
-from migrator.service.openers import DispatcherOpener, LaneOpener, Runs
+from migrator.service.openers import LaneOpener, OneByOne, Runs
 from migrator.service.outstanding import Outstanding
 from migrator.service.panel import DaemonPanel, PanelParts
 from migrator.service.pauses import Pauses
@@ -349,12 +350,11 @@ class _Daemon:
     def _dispatcher(self, plan: DispatcherPlan) -> DispatcherThread:
         given, wiring, instruments = self._app.settings.dispatch, self._wiring, self._instruments
         name, mode = str(plan.endpoint.name), str(Mode.DISPATCH)
-        opener = DispatcherOpener(
-            wiring,
+        dispatcher = wiring.new(
             plan,
             next(run for endpoint, run in self._runs if endpoint == plan.endpoint),
-            self._ends,
-            self._stop,
+            storing=OneByOne(self._ends, "storing"),
+            claiming=OneByOne(self._ends, "dispatching"),
             sent=lambda late_s: instruments.sent(name, lateness_s=late_s),
             settled=lambda rows, seconds: instruments.batch_settled(
                 name, mode, seconds=seconds, rows=rows
@@ -362,11 +362,10 @@ class _Daemon:
             tracer=self._tracer,
         )
         return DispatcherThread(
-            plan.endpoint.name,
+            dispatcher,
             find_lane=lambda: wiring.dispatching.lane(plan.endpoint),
             leases=self._app.leases,
             keeper=self._keeper,
-            open_session=opener,
             is_surely_dead=is_surely_dead,
             outage=Outage(
                 critical_after=given.critical_after,
@@ -375,7 +374,6 @@ class _Daemon:
             ),
             stop=self._stop,
             once=self._once,
-            finishes_only=plan.finishes_only,
         )
 
 

@@ -9,10 +9,6 @@ from functools import partial
 from typing import Generic
 
 from migrator.app import App
-from migrator.app.dispatchers import DispatcherPlan, DispatcherWiring
-from migrator.dispatcher.parts import DispatcherParts
-from migrator.dispatcher.ports import SatelliteLink
-from migrator.dispatcher.session import DispatcherSession
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import HandedOver, LaneParts, LaneSession
@@ -159,77 +155,4 @@ class _Opened:
     def close(self) -> None:
         """Close the link first: whatever the background still does, nothing more is sent."""
         self._link.close()
-        self.session.close()
-
-
-class DispatcherOpener:
-    """Opens sessions for one dispatcher; what it keeps outlives each of them."""
-
-    def __init__(
-        self,
-        wiring: DispatcherWiring,
-        plan: DispatcherPlan,
-        run: RunId,
-        pools: ExitStack,
-        stop: Stop,
-        *,
-        sent: Callable[[float], None],
-        settled: Callable[[int, float], None],
-        tracer: Tracer,
-    ) -> None:
-        """Dispatch what *plan* says."""
-        self._wiring = wiring
-        self._plan = plan
-        self._stop = stop
-        self._parts: DispatcherParts = wiring.parts(
-            plan,
-            run,
-            storing=OneByOne(pools, "storing"),
-            claiming=OneByOne(pools, "dispatching"),
-            sent=sent,
-            settled=settled,
-            tracer=tracer,
-        )
-
-    def __call__(self, held: HeldLease) -> OpenedSatellites:
-        """Connect for the lane of *held*."""
-
-        def guard() -> None:
-            held.beat()
-            self._stop.check()
-            held.check()
-
-        plan, there = self._plan, self._wiring.existing_queues(self._plan)
-        link = self._wiring.open_link(self._plan, held.lease, guard)
-        try:
-            session = DispatcherSession(
-                self._parts,
-                lease=held.lease,
-                link=link,
-                control_queue=plan.control_queue if plan.control_queue in there else None,
-                guard=guard,
-                is_queue_missing=plan.timeouts_queue not in {None, *there},
-            )
-        except BaseException:
-            link.close()
-            raise
-        return OpenedSatellites(session, link)
-
-
-class OpenedSatellites:
-    """A dispatcher's session and its link."""
-
-    def __init__(self, session: DispatcherSession, link: SatelliteLink) -> None:
-        """Keep both."""
-        self.session = session
-        self._link = link
-
-    @property
-    def blocked_reason(self) -> str | None:
-        """Why the broker makes it wait, or None."""
-        return self._link.blocked_reason
-
-    def close(self, *, at_once: bool) -> None:
-        """Close the link first: what the background still does, nobody acknowledges."""
-        self._link.close(at_once=at_once)
         self.session.close()

@@ -8,16 +8,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from migrator.dispatcher.ledger import SqlDispatching
-from migrator.dispatcher.ports import Dispatching
 from migrator.errors import LeaseLost
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RunId, TimeoutId
 from tests.contract.site import LONG, NOW, LegacyRow, Site, hours, timeout_id
-
-_dispatching: type[Dispatching] = SqlDispatching
 
 SALES = StoreEndpoint(name="Sales", source="public.Sales_TimeoutData")  # type: ignore[arg-type]
 BILLING = StoreEndpoint(name="Billing", source="public.Billing_TimeoutData")  # type: ignore[arg-type]
@@ -99,7 +95,7 @@ def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
         _dispatched(site, endpoint, lease, run)
     before = site.states()
     assert before == {"dispatched": 12}
-    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 12
+    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 12
     assert site.ledger_rows() == []
     assert site.states() == before
     assert _batches(site) == [(runs[0], 6, 42), (runs[1], 6, 42)]
@@ -113,8 +109,8 @@ def test_a_folded_batch_takes_in_the_next_ones(site: Site) -> None:
     run = site.run(endpoint)
     for _ in range(3):
         _dispatched(site, endpoint, lease, run)
-        assert site.dispatching.fold(lease, older_than=LONG_AGO) == 3
-        assert site.dispatching.fold(lease, older_than=LONG_AGO) == 0
+        assert site.dispatching.prune(lease, older_than=LONG_AGO) == 3
+        assert site.dispatching.prune(lease, older_than=LONG_AGO) == 0
     assert _batches(site) == [(run, 9, 63)]
     with site.engine.connect() as connection:
         row = connection.execute(site.tables.batch.select()).one()
@@ -125,7 +121,7 @@ def test_what_was_dispatched_just_now_is_remembered(site: Site) -> None:
     """Only what is older than asked for is forgotten, by the database's clock."""
     endpoint, lease = site.create(hours(3)), site.lease(1000)
     _dispatched(site, endpoint, lease, site.run(endpoint))
-    assert site.dispatching.fold(lease, older_than=timedelta(minutes=5)) == 0
+    assert site.dispatching.prune(lease, older_than=timedelta(minutes=5)) == 0
     assert len(site.ledger_rows()) == 3
 
 
@@ -136,8 +132,8 @@ def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
     _, _, last = [_dispatched(site, endpoint, lease, run, bad=n == 1) for n in range(3)]
     before = site.states()
     assert before == {"dispatched": 8, "quarantined": 1}
-    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 8
-    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 0
+    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 8
+    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 0
     assert site.states() == before
     assert _batches(site) == [(run, 6, 42), (run, 3, 21)]
     assert _purged(site) == [6, 2]
@@ -158,7 +154,7 @@ def test_only_dispatched_batches_of_the_own_lane_are_folded(site: Site) -> None:
         handed = site.batches.advance(handed, event, lease)
     site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH)
     before = site.states()
-    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 3
+    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 3
     assert site.states() == before
     assert len(site.ledger_rows()) == 9
     assert len(_batches(site)) == 4
@@ -175,7 +171,7 @@ def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
     site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
     _dispatched(site, endpoint, lease, run)
     assert [size for _, size, _ in _batches(site)] == [3, 0, 3]
-    assert site.dispatching.fold(lease, older_than=LONG_AGO) == 6
+    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 6
     assert [size for _, size, _ in _batches(site)] == [6]
     assert len(site.legacy_rows()) == 3
 
@@ -184,13 +180,13 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long absence is worked off in small transactions."""
-    monkeypatch.setattr("migrator.dispatcher.ledger._FOLD_BATCHES", 2)
-    monkeypatch.setattr("migrator.dispatcher.ledger._FOLD_ROWS", 4)
+    monkeypatch.setattr("migrator.dispatcher.ledger._PRUNE_BATCHES", 2)
+    monkeypatch.setattr("migrator.dispatcher.ledger._PRUNE_ROWS", 4)
     endpoint, lease = site.create(hours(9)), site.lease(1000)
     run = site.run(endpoint)
     for _ in range(3):
         _dispatched(site, endpoint, lease, run)
-    found = [site.dispatching.fold(lease, older_than=LONG_AGO) for _ in range(4)]
+    found = [site.dispatching.prune(lease, older_than=LONG_AGO) for _ in range(4)]
     assert found == [3, 3, 3, 0]
     assert _batches(site) == [(run, 9, 63)]
     assert site.states() == {"dispatched": 9}
@@ -202,7 +198,7 @@ def test_a_former_owner_forgets_nothing(site: Site) -> None:
     _dispatched(site, endpoint, lease, site.run(endpoint))
     stale = replace(lease, token=lease.token - 1)
     with pytest.raises(LeaseLost):
-        site.dispatching.fold(stale, older_than=LONG_AGO)
+        site.dispatching.prune(stale, older_than=LONG_AGO)
     assert len(site.ledger_rows()) == 3
 
 
@@ -214,5 +210,5 @@ def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site)
     site.insert([LegacyRow(id=timeout_id(0))])
     request = site.request(endpoint, lease, mode=Mode.DISPATCH)
     assert site.claims.claim(request) is None
-    site.dispatching.fold(lease, older_than=LONG_AGO)
+    site.dispatching.prune(lease, older_than=LONG_AGO)
     assert site.claim(endpoint, lease, mode=Mode.DISPATCH).batch.size == 1

@@ -293,7 +293,7 @@ def test_purge_forgets_what_was_dispatched(site: Site) -> None:
         batch = site.batches.advance(batch, event, lease)
     assert site.upkeep.purge(before=FAR) == 2
     assert site.states() == {"dispatched": 2}
-    assert site.dispatching.fold(lease, older_than=timedelta(seconds=-1)) == 0
+    assert site.dispatching.prune(lease, older_than=timedelta(seconds=-1)) == 0
     assert site.states() == {"dispatched": 2}
     assert _sizes(site) == [(2, 2)]
 

@@ -11,7 +11,7 @@ import pytest
 from migrator.decommission.broker import DecommissionBroker
 from migrator.decommission.report import BrokerSnapshot, QueueSnapshot
 from migrator.delays.topology import create_delays, declare_entries
-from migrator.dispatcher.retries import declare_retry_queues
+from migrator.dispatcher.link import declare_retry_queues
 from migrator.errors import AccessRefused
 from migrator.handover.staging import LaneQueues, declare_staging
 from migrator.nservicebus.headers import CONFIRMATION_ID

@@ -7,9 +7,13 @@ import time
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
-from migrator.dispatcher.ports import Delivery, Letter
-from migrator.dispatcher.retries import declare_retry_queues
+from migrator.dispatcher.link import (
+    Delivery,
+    RabbitSatelliteLink,
+    declare_retry_queues,
+    open_satellite_link,
+)
+from migrator.dispatcher.routes import Route
 from migrator.errors import EntityMismatch
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import QueueName
@@ -70,10 +74,7 @@ def _envelope(body: bytes, headers: dict[str, str | int | None]) -> RawMessage:
 def _put(link: RabbitSatelliteLink, queue: str, *bodies: bytes) -> None:
     answers = PublishResult()
     link.publish(
-        [
-            Letter(key=key, exchange="", routing_key=queue, message=_envelope(body, HEADERS))
-            for key, body in enumerate(bodies)
-        ],
+        [(Route(exchange="", routing_key=queue), _envelope(body, HEADERS)) for body in bodies],
         answers,
     )
     assert answers == PublishResult(confirmed=set(range(len(bodies))))

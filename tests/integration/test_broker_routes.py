@@ -11,8 +11,7 @@ import pytest
 
 from migrator.delays.routing import Topology, Unreachable
 from migrator.dispatcher.link import open_satellite_link
-from migrator.dispatcher.ports import Letter, Route
-from migrator.dispatcher.routes import RabbitRoutes
+from migrator.dispatcher.routes import RabbitRoutes, Route
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
@@ -84,7 +83,7 @@ def test_each_topology_has_its_routes(
 
 
 @pytest.mark.parametrize("topology", [Topology.AUTO, Topology.CONVENTIONAL, Topology.DIRECT])
-def test_a_letter_by_its_route_arrives(url: str, topology: Topology) -> None:
+def test_a_message_by_its_route_arrives(url: str, topology: Topology) -> None:
     """What is sent the way a route says is in the queue, once, in any topology."""
     found = RabbitRoutes(connection(url), topology=topology).routes([QueueName("Billing")])
     route = found[QueueName("Billing")]
@@ -93,11 +92,8 @@ def test_a_letter_by_its_route_arrives(url: str, topology: Topology) -> None:
         connection(url), endpoint="e", owner="tester", limits=WindowLimits(confirm_deadline_s=5)
     )
     answers = PublishResult()
-    letter = Letter(
-        key=0, exchange=route.exchange, routing_key=route.routing_key, message=message()
-    )
     try:
-        link.publish([letter], answers)
+        link.publish([(route, message())], answers)
     finally:
         link.close()
     assert answers == PublishResult(confirmed={0})

@@ -14,8 +14,8 @@ import pytest
 from dev.servers import RabbitNode
 from migrator.delays.routing import has_delay
 from migrator.delays.topology import create_delays
-from migrator.dispatcher.link import RabbitSatelliteLink, open_satellite_link
-from migrator.dispatcher.ports import Delivery, Letter
+from migrator.dispatcher.link import Delivery, RabbitSatelliteLink, Routed, open_satellite_link
+from migrator.dispatcher.routes import Route
 from migrator.errors import TargetError, TargetUnavailable
 from migrator.nservicebus.incoming import RawMessage
 from migrator.nservicebus.timeouts import QueueName
@@ -70,14 +70,14 @@ def _envelope(body: bytes = b"{}", **changes: Any) -> RawMessage:
     return RawMessage(**(fields | changes))
 
 
-def _to(queue: str, key: int = 0, *, exchange: str = "", **changes: Any) -> Letter:
-    return Letter(key=key, exchange=exchange, routing_key=queue, message=_envelope(**changes))
+def _to(queue: str, *, exchange: str = "", **changes: Any) -> Routed:
+    return Route(exchange=exchange, routing_key=queue), _envelope(**changes)
 
 
 def _put(url: str, *bodies: bytes, queue: str = QUEUE) -> None:
     with _opened(url) as link:
         answers = PublishResult()
-        link.publish([_to(queue, key, body=body) for key, body in enumerate(bodies)], answers)
+        link.publish([_to(queue, body=body) for body in bodies], answers)
         assert answers.confirmed == set(range(len(bodies)))
 
 
@@ -225,8 +225,8 @@ def test_no_properties_end_the_link(url: str, kind: str) -> None:
         assert found.message.raw_properties == raw
         assert (found.message.problem is not None) == (kind in UNREADABLE)
         answers = PublishResult()
-        copy = _to("nowhere", 1, raw_properties=found.message.raw_properties)
-        link.publish([_to(QUEUE, 0, raw_properties=raw), copy], answers)
+        copy = _to("nowhere", raw_properties=found.message.raw_properties)
+        link.publish([_to(QUEUE, raw_properties=raw), copy], answers)
         assert answers == PublishResult(confirmed={0}, returned={1})
         link.acknowledge([found.tag])
         (again,) = _receive(link, 1)
@@ -250,7 +250,7 @@ def test_letters_without_a_queue_are_returned(url: str) -> None:
     with plain_channel(url) as channel:
         channel.exchange_declare("bare", "fanout", durable=True)
     letters = [
-        _to(("nowhere", QUEUE, "")[key % 3], key, exchange=("", "", "bare")[key % 3])
+        _to(("nowhere", QUEUE, "")[key % 3], exchange=("", "", "bare")[key % 3])
         for key in range(300)
     ]
     answers = PublishResult()
@@ -266,11 +266,11 @@ def test_letters_that_share_everything_are_counted(url: str) -> None:
     with _opened(url) as link:
         for _ in range(3):
             answers = PublishResult()
-            link.publish([_to("nowhere", key) for key in range(50)], answers)
+            link.publish([_to("nowhere") for _ in range(50)], answers)
             assert answers.returned | answers.confirmed <= set(range(50))
             assert not answers.confirmed
         answers = PublishResult()
-        link.publish([_to(QUEUE, 0), _to("nowhere", 1)], answers)
+        link.publish([_to(QUEUE), _to("nowhere")], answers)
         assert answers == PublishResult(confirmed={0}, returned={1})
 
 
@@ -282,10 +282,10 @@ def test_a_native_message_leaves_without_a_mark(url: str) -> None:
     with _opened(url) as link:
         answers = PublishResult()
         link.publish(
-            [Letter(key=5, exchange="", routing_key="Sales", message=native)],
+            [(Route(exchange="", routing_key="Sales"), native)],
             answers,
         )
-    assert answers.confirmed == {5}
+    assert answers.confirmed == {0}
     (found,) = take(url, "Sales", 1)
     assert found.properties.app_id is None
     assert found.properties.headers == native.headers
@@ -295,16 +295,16 @@ def test_a_native_message_leaves_without_a_mark(url: str) -> None:
 def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
     """The broker closes the channel; what was confirmed before stays told, nothing else is."""
 
-    def letters() -> Iterator[Letter]:
-        yield from (_to(QUEUE, key) for key in range(64))
+    def messages() -> Iterator[Routed]:
+        yield from (_to(QUEUE) for _ in range(64))
         while len(answers.confirmed) < 64:
             link.idle(0.05)
-        yield _to("", 64, exchange="absent")
+        yield _to("", exchange="absent")
 
     answers = PublishResult()
     with _opened(url) as link:
         with pytest.raises(TargetError, match="no exchange 'absent'"):
-            link.publish(letters(), answers)
+            link.publish(messages(), answers)
         with pytest.raises(TargetError):
             link.idle(0)
     assert answers == PublishResult(confirmed=set(range(64)))
@@ -312,7 +312,7 @@ def test_a_missing_exchange_ends_the_link_and_answers_stay(url: str) -> None:
 
 
 def test_a_level_without_its_queue_ends_the_link(url: str) -> None:
-    """A letter with a native delay is returned for no destination's fault: the link dies."""
+    """A message with a native delay is returned for no destination's fault: the link dies."""
     create_delays(connection(url), V2)
     with plain_channel(url) as channel:
         channel.queue_unbind(
@@ -321,20 +321,15 @@ def test_a_level_without_its_queue_ends_the_link(url: str) -> None:
             "*." * 22 + "1.#",
         )
     sent = outgoing(32)
-    letter = Letter(
-        key=0,
-        exchange=sent.address.exchange,
-        routing_key=sent.address.routing_key,
-        message=sent.message,
-    )
+    route = Route(exchange=sent.address.exchange, routing_key=sent.address.routing_key)
     answers = PublishResult()
     with _opened(url) as link, pytest.raises(TargetUnavailable, match="leads to no queue"):
-        link.publish([letter], answers)
+        link.publish([(route, sent.message)], answers)
     assert answers == PublishResult()
 
 
 def test_a_cut_wire_leaves_the_truth(url: str, proxy: PlaceProxy) -> None:
-    """After a cut every letter that is told confirmed is in the broker; all deliveries return."""
+    """After a cut every message that is told confirmed is in the broker; all deliveries return."""
     _put(url, b"unsettled")
     line = proxy(url)
     answers = PublishResult()
@@ -345,7 +340,7 @@ def test_a_cut_wire_leaves_the_truth(url: str, proxy: PlaceProxy) -> None:
             channel.queue_declare("Sales", durable=True)
         line.cut_after_bytes(30_000)
         with pytest.raises(TargetUnavailable):
-            link.publish((_to("Sales", key) for key in range(2000)), answers)
+            link.publish((_to("Sales") for _ in range(2000)), answers)
         with pytest.raises(TargetUnavailable):
             link.acknowledge([found.tag])
     assert not answers.returned

@@ -248,7 +248,7 @@ def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
     site.held.hold(held)
     assert site.held.held(endpoint) == [held]
     site.held.free(endpoint, ["A"])
-    assert site.dispatching.fold(lease, older_than=timedelta(0)) == 0
+    assert site.dispatching.prune(lease, older_than=timedelta(0)) == 0
 
 
 @pytest.mark.parametrize("right", ["DELETE", "INSERT"])

@@ -240,7 +240,7 @@ DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
 -- dispatcher/ledger.py SqlDispatching._absorb
 UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
 
--- dispatcher/ledger.py SqlDispatching._foldable
+-- dispatcher/ledger.py SqlDispatching._prunable
 SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.size
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.dispatched_at < :dispatched_at_1 AND (SELECT TOP :param_2 migrator.timeout.id
@@ -278,7 +278,7 @@ INSERT INTO migrator.held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator.held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py SqlDispatching.fold
+-- dispatcher/ledger.py SqlDispatching.prune
 SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/held_destinations.py SqlHeldDestinations.free

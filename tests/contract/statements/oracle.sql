@@ -244,7 +244,7 @@ DELETE FROM migrator_batch WHERE migrator_batch.id IN (:id_1);
 -- dispatcher/ledger.py SqlDispatching._absorb
 UPDATE migrator_batch SET "size"=:"size", purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator_batch.id = :id_1;
 
--- dispatcher/ledger.py SqlDispatching._foldable
+-- dispatcher/ledger.py SqlDispatching._prunable
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch."size"
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.dispatched_at < :dispatched_at_1 AND (SELECT migrator_timeout.id
@@ -283,7 +283,7 @@ INSERT INTO migrator_held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator_held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py SqlDispatching.fold
+-- dispatcher/ledger.py SqlDispatching.prune
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/held_destinations.py SqlHeldDestinations.free

@@ -46,10 +46,10 @@ def test_a_message_is_stored_and_sent_when_it_is_due() -> None:
     """A message due later waits in the legacy table, and leaves at its time, not before."""
     world = World()
     world.send(1, 60.0)
-    parts = world.run(5.0)
+    process = world.run(5.0)
     assert len(world.ledger.stored) == 1
     assert not world.delivered()
-    world.run(60.0, parts)
+    world.run(60.0, process)
     assert world.delivered() == {"m-1": 1}
     assert not world.early()
     assert not world.ledger.stored
@@ -94,9 +94,9 @@ def test_cuts_at_random_moments_lose_nothing(seed: int, rate: float) -> None:
     world = World(seed=seed)
     expected = some_work(world)
     world.broker.failure_rate = rate
-    parts = world.run(8.0)
+    process = world.run(8.0)
     world.broker.failure_rate = 0.0
-    world.run(20.0, parts)
+    world.run(20.0, process)
     assert set(world.delivered()) == expected
     assert not world.early()
 
@@ -111,7 +111,7 @@ def test_what_was_confirmed_is_not_sent_again_after_an_outage() -> None:
         if step == "dispatch.confirmed" and outage:
             raise outage.pop()
 
-    world.run(5.0, world.parts(fault))
+    world.run(5.0, world.process(fault))
     assert not outage
     assert world.delivered() == {"m-1": 1}
 
@@ -139,13 +139,13 @@ def test_a_missing_destination_keeps_its_rows_in_the_store() -> None:
     world = World()
     lost = world.store(1, 0.0, to="Gone")
     world.store(2, 0.0)
-    parts = world.run(30.0)
+    process = world.run(30.0)
     assert set(world.ledger.stored) == {lost}
     assert world.delivered() == {"m-2": 1}
     assert world.ledger.held.now["Gone"].tries >= 3
     assert not world.delivered("error")
     world.broker.destinations.add("Gone")
-    world.run(60.0, parts)
+    world.run(60.0, process)
     assert world.delivered("Gone") == {"m-1": 1}
     assert not world.ledger.held.now
 
@@ -169,11 +169,11 @@ def test_an_exchange_without_a_binding_keeps_its_rows_in_the_store() -> None:
     world = World()
     world.broker.unbound.add("Unbound")
     lost = world.store(1, 0.0, to="Unbound")
-    parts = world.run(30.0)
+    process = world.run(30.0)
     assert set(world.ledger.stored) == {lost}
     assert 3 <= world.ledger.held.now["Unbound"].tries <= 5
     world.broker.destinations.add("Unbound")
-    world.run(60.0, parts)
+    world.run(60.0, process)
     assert world.delivered("Unbound") == {"m-1": 1}
     assert not world.ledger.held.now
 
@@ -212,7 +212,7 @@ def test_a_message_nobody_understands_goes_to_the_error_queue_at_once() -> None:
 
 
 def test_a_row_the_store_refuses_fails_alone() -> None:
-    """The other messages of its lot are stored."""
+    """The other messages of its chunk are stored."""
     world = World()
     world.ledger.refused.add("Refused")
     world.send(1, 5.0)
@@ -240,10 +240,10 @@ def test_without_any_queue_a_message_stays_where_it_is() -> None:
     world = World(retries=())
     world.broker.destinations.discard("error")
     world.put(TIMEOUTS, {}, message_id="bad")
-    parts = world.run(12.0)
+    process = world.run(12.0)
     assert len(world.broker.queues[TIMEOUTS]) == 1
     world.broker.destinations.add("error")
-    world.run(12.0, parts)
+    world.run(12.0, process)
     assert world.delivered("error") == {"bad": 1}
     assert not world.broker.queues[TIMEOUTS]
 
@@ -258,12 +258,12 @@ def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
     for number in range(20, 30):
         world.store(number, 10.0)
     world.send(30, 0.0, to="Full")
-    parts = world.run(15.0)
+    process = world.run(15.0)
     assert world.delivered() == {f"m-{number}": 1 for number in range(20, 30)}
     assert world.delivered(RETRY_1) == {"m-30": 1}
     assert world.ledger.held.now["Full"].reason == "refused"
     world.broker.full.clear()
-    world.run(90.0, parts)
+    world.run(90.0, process)
     assert world.delivered("Full") == {f"m-{number}": 1 for number in range(20)}
 
 
@@ -295,9 +295,8 @@ def test_a_row_the_broker_never_takes_goes_to_quarantine() -> None:
 def test_deliveries_stay_in_hand_while_the_store_is_away() -> None:
     """Coming back counts on a queue with a delivery limit, so nothing is given back."""
     world = World()
-    parts = world.parts()
-    session = world.session(parts)
-    session.start()
+    process = world.process()
+    session = world.session(process)
     while not session.has_polled:
         session.turn(may_take=True)
     world.ledger.is_down = True
@@ -318,8 +317,7 @@ def test_deliveries_stay_in_hand_while_the_store_is_away() -> None:
 def test_a_clock_in_doubt_is_one_problem_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """That what is left open can be looked for meanwhile is no recovery: it would be told so."""
     world = World()
-    session = world.session(world.parts())
-    session.start()
+    session = world.session(world.process())
     while not session.has_polled:
         session.turn(may_take=True)
     with monkeypatch.context() as patch:
@@ -346,8 +344,7 @@ def test_nothing_is_consumed_before_the_store_has_answered() -> None:
     world = World()
     world.ledger.is_down = True
     world.send(1, 30.0)
-    session = world.session(world.parts())
-    session.start()
+    session = world.session(world.process())
     for _ in range(50):
         session.turn(may_take=True)
     assert world.link is not None
@@ -410,10 +407,10 @@ def test_what_fails_while_it_is_held_does_not_prolong_the_wait() -> None:
     """Control messages for rows of a held destination are no tries."""
     world = World()
     ids = [world.store(number, 0.0, to="Gone") for number in range(10)]
-    parts = world.run(2.0)
+    process = world.run(2.0)
     for key in ids:
         world.control(key)
-        world.run(0.1, parts)
+        world.run(0.1, process)
     assert world.ledger.held.now["Gone"].tries <= 2
 
 
@@ -433,10 +430,10 @@ def test_a_control_message_for_a_row_due_later_sends_nothing() -> None:
     world = World()
     world.control(world.store(1, 20.0))
     world.control("no such id")
-    parts = world.run(5.0)
+    process = world.run(5.0)
     assert not world.delivered()
     assert not world.broker.queues[CONTROL]
-    world.run(20.0, parts)
+    world.run(20.0, process)
     assert world.delivered() == {"m-1": 1}
     assert not world.early()
 
@@ -447,11 +444,11 @@ def test_stored_rows_are_sent_although_the_queue_of_new_ones_is_missing() -> Non
     queue = world.broker.queues.pop(TIMEOUTS)
     for number in range(5):
         world.store(number, 4.0 * number)
-    parts = world.run(30.0)
+    process = world.run(30.0)
     assert world.delivered() == {f"m-{number}": 1 for number in range(5)}
     world.broker.queues[TIMEOUTS] = queue
     world.send(9, 0.0)
-    world.run(15.0, parts)
+    world.run(15.0, process)
     assert world.delivered()["m-9"] == 1
 
 
@@ -470,9 +467,8 @@ def test_draining_finishes_what_is_claimed_and_takes_nothing_new() -> None:
     world = World()
     world.store(1, 1.0)
     world.store(2, 30.0)
-    parts = world.parts()
-    session = world.session(parts)
-    session.start()
+    process = world.process()
+    session = world.session(process)
     for _ in range(3):
         session.turn(may_take=True)
     world.send(3, 30.0)

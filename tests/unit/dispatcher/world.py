@@ -8,20 +8,16 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from migrator.delays.routing import DelaysVersion, Unreachable
+from migrator.dispatcher.due import Poller, PollRules
+from migrator.dispatcher.failures import Recoverability
 from migrator.dispatcher.forward import Forwarding
-from migrator.dispatcher.intake import Changes, Storing, TakeIn
-from migrator.dispatcher.parts import DispatcherParts
-from migrator.dispatcher.polling import Poller, PollRules
-from migrator.dispatcher.ports import (
-    Delivery,
-    Letter,
-    Route,
-)
-from migrator.dispatcher.session import DispatcherSession
-from migrator.dispatcher.sparingly import Sparingly
-from migrator.dispatcher.trouble import Recoverability
+from migrator.dispatcher.link import Delivery, Routed
+from migrator.dispatcher.loop import Dispatcher, DispatcherPlan, DispatcherSession
+from migrator.dispatcher.receive import DelayedMessageHandler, Storing
+from migrator.dispatcher.routes import Route
 from migrator.errors import (
     AccessRefused,
     RowRefused,
@@ -45,9 +41,11 @@ from migrator.nservicebus.timeouts import (
 )
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.due_times import DueTimeReading
 from migrator.stores.ports import Claim, ClaimRequest
 from migrator.stores.sql.intake import Applied
+from migrator.telemetry.ports import NoTracer
 from tests.unit.handover.memory import (
     ENDPOINT,
     START,
@@ -139,7 +137,7 @@ class DispatchLedger(MemoryLedger):
     def lane(self, endpoint: StoreEndpoint) -> Lane:
         return LANE
 
-    def fold(self, lease: Lease, *, older_than: timedelta) -> int:
+    def prune(self, lease: Lease, *, older_than: timedelta) -> int:
         return 0
 
     def _up(self) -> None:
@@ -251,35 +249,35 @@ class Link:
                 )
         return found
 
-    def publish(self, letters: Iterable[Letter], answers: PublishResult) -> None:
-        for letter in letters:
-            queue = letter.exchange or letter.routing_key
-            is_delayed = letter.exchange.startswith("nsb.")
+    def publish(self, messages: Iterable[Routed], answers: PublishResult) -> None:
+        for key, (route, message) in enumerate(messages):
+            queue = route.exchange or route.routing_key
+            is_delayed = route.exchange.startswith("nsb.")
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
-                    self._arrive(letter, queue)
+                    self._arrive(route, message)
                 raise TargetUnavailable("cut while publishing")
             if queue in self.broker.remembered:
                 raise TargetUnavailable("no exchange of that name")
             if queue in self.broker.forbidden:
                 raise AccessRefused("no right to write there")
-            if letter.message.message_id in self.broker.poison:
+            if message.message_id in self.broker.poison:
                 raise TargetError("a property nobody may set")
             if queue in self.broker.full:
                 continue  # nacked
             if not is_delayed and queue not in {*self.broker.destinations, *self.broker.queues}:
-                answers.returned.add(letter.key)
+                answers.returned.add(key)
                 continue
-            self._arrive(letter, queue)
-            answers.confirmed.add(letter.key)
+            self._arrive(route, message)
+            answers.confirmed.add(key)
 
-    def _arrive(self, letter: Letter, queue: str) -> None:
-        delay = letter.routing_key if letter.exchange.startswith("nsb.") else ""
-        at = self.broker.clock.now()
-        if isinstance(letter.message, RawMessage) and queue in self.broker.queues:
-            self.broker.put(queue, _delivered(letter.message))
+    def _arrive(self, route: Route, message: NativeMessage | RawMessage) -> None:
+        queue = route.exchange or route.routing_key
+        delay = route.routing_key if route.exchange.startswith("nsb.") else ""
+        if isinstance(message, RawMessage) and queue in self.broker.queues:
+            self.broker.put(queue, _delivered(message))
         else:
-            self.broker.arrived.append(Arrived(queue, letter.message, at, delay))
+            self.broker.arrived.append(Arrived(queue, message, self.broker.clock.now(), delay))
 
     def acknowledge(self, tags: Iterable[int]) -> None:
         for tag in tags:
@@ -388,18 +386,19 @@ class World:
 
     # ── processes ───────────────────────────────────────────────────────────────────────────
 
-    def parts(self, fault: Callable[[str], None] = lambda _name: None) -> DispatcherParts:
+    def process(self, fault: Callable[[str], None] = lambda _name: None) -> Dispatcher:
         """Start a process: everything but store, ledger and queues is new."""
         poller = Poller(
             endpoint=ENDPOINT,
             run=RunId(1),
             claims=self.ledger,
             batches=self.ledger,
-            dispatching=self.ledger,
+            dispatching=self.ledger,  # type: ignore[arg-type]  # only what is asked
             held=self.ledger.held,
-            routes=self.broker,
+            routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,
             rules=PollRules(
+                every=timedelta(milliseconds=500),
                 look_ahead=timedelta(seconds=1),
                 max_rows=BATCH,
                 max_bytes=1 << 20,
@@ -409,10 +408,10 @@ class World:
             fault=fault,
             read_due_times=lambda _endpoint: DueTimeReading(comparable=1),
         )
-        return DispatcherParts(
-            poller=poller,
-            take_in=self._take_in(fault),
+        plan = DispatcherPlan(
+            endpoint=ENDPOINT,
             timeouts_queue=TIMEOUTS,
+            control_queue=CONTROL,
             recoverability=Recoverability(
                 retry_queues=self.retries,
                 error_queue="error",
@@ -420,55 +419,67 @@ class World:
                 machine="HOST",
                 host_id="0" * 32,
             ),
+            retry_delays_s=(),
+            prefetch=100,
             version=DelaysVersion.V2,
+            limits=WindowLimits(),
+            finishes_only=False,
+        )
+        return Dispatcher(
+            plan,
+            poller=poller,
+            handler=self._handler(fault),
+            connection=None,  # type: ignore[arg-type]  # the links are the test's
             clock=self.clock,
             storing=AtOnce(),
             claiming=AtOnce(),
-            prefetch=100,
-            sparingly=Sparingly(self.clock.monotonic_s),
-            poll_every=timedelta(milliseconds=500),
             fault=fault,
+            tracer=NoTracer(),
+            sent=lambda _late_s: None,
+            settled=lambda _rows, _seconds: None,
         )
 
-    def _take_in(self, fault: Callable[[str], None]) -> TakeIn:
-        changes = Changes(self.ledger, ENDPOINT, fault)  # type: ignore[arg-type]  # only what is asked
+    def _handler(self, fault: Callable[[str], None]) -> DelayedMessageHandler:
+        ledger: Any = self.ledger
         if self.forwards:
             return Forwarding(
-                changes=changes,
+                ledger,
+                ENDPOINT,
                 destinations=self.destinations,
                 clock=self.clock,
                 rules=Rules(),
+                fault=fault,
             )
-        return Storing(changes=changes, routes=self.broker, clock=self.clock, rules=Rules())
-
-    def session(self, parts: DispatcherParts) -> DispatcherSession:
-        """Open a new link for a process."""
-        self.link = Link(self.broker)
-        lease = Lease(lane=LANE, owner="test", token=self.ledger.token)
-        return DispatcherSession(
-            parts,
-            lease=lease,
-            link=self.link,
-            control_queue=CONTROL,
-            guard=lambda: None,
-            is_queue_missing=TIMEOUTS not in self.broker.queues,
+        routes: Any = self.broker
+        return Storing(
+            ledger, ENDPOINT, routes=routes, clock=self.clock, rules=Rules(), fault=fault
         )
 
-    def run(self, seconds: float, parts: DispatcherParts | None = None) -> DispatcherParts:
+    def session(self, process: Dispatcher) -> DispatcherSession:
+        """Open a new link for a process."""
+        self.link = Link(self.broker)
+        return DispatcherSession(
+            process,
+            lease=Lease(lane=LANE, owner="test", token=self.ledger.token),
+            link=self.link,
+            guard=lambda: None,
+            existing=frozenset({TIMEOUTS, CONTROL} & self.broker.queues.keys()),
+        )
+
+    def run(self, seconds: float, process: Dispatcher | None = None) -> Dispatcher:
         """Let one process work for a while, with a new link after each cut."""
-        parts = parts or self.parts()
+        process = process or self.process()
         until = self.clock.elapsed + seconds
         while self.clock.elapsed < until:
-            session = self.session(parts)
+            session = self.session(process)
             try:
-                session.start()
                 while self.clock.elapsed < until:
                     session.turn(may_take=True)
             except (TargetError, StoreUnavailable):
                 self.clock.elapsed += 0.5
             finally:
                 self.die()
-        return parts
+        return process
 
     def kill_at(self, step: str, hit: int = 1) -> bool:
         """Let a process work until it is killed at a step; return whether it got there."""
@@ -482,7 +493,7 @@ class World:
                     raise Killed
 
         try:
-            self.run(10.0, self.parts(fault))
+            self.run(10.0, self.process(fault))
         except Killed:
             return True
         return False

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from migrator.errors import LeaseLost, LedgerAdopted, StoreUnavailable
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
-from migrator.ledger.work import Lease
+from migrator.ledger.lease_keeper import LeaseKeeper
+from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane
 from migrator.service.dispatchers import DispatcherThread, Outage
 from migrator.service.worker import Stop
@@ -62,12 +63,10 @@ class Session:
     doing = "dispatching"
     has_polled = True
     problem = None
+    blocked_reason = None
 
     def __init__(self, turn: Callable[[], None]) -> None:
         self._turn = turn
-
-    def start(self) -> None:
-        pass
 
     def turn(self, *, may_take: bool) -> bool:
         self._turn()
@@ -77,17 +76,8 @@ class Session:
     def is_idle_for(self, seconds: float) -> bool:
         return True
 
-
-class Opened:
-    """A session and a link that is none."""
-
-    def __init__(self, turn: Callable[[], None]) -> None:
-        self.session: Any = Session(turn)
-        self.closed = False
-        self.blocked_reason: str | None = None
-
     def close(self, *, at_once: bool) -> None:
-        self.closed = True
+        pass
 
 
 class Bench:
@@ -100,30 +90,34 @@ class Bench:
         self.beats = 0
         keeper = LeaseKeeper(leases, owner="me", duration=timedelta(seconds=20))  # type: ignore[arg-type]  # only what is asked
 
-        def open_session(_held: HeldLease) -> Opened:
-            self.sessions += 1
-            return Opened(turn)
-
+        self.plan = SimpleNamespace(
+            endpoint=StoreEndpoint(name=EndpointName("Sales"), source="s"),
+            finishes_only=how.pop("finishes_only", False),
+        )
+        self._turn = turn
         outage = Outage(
             critical_after=how.pop("critical_after", timedelta(minutes=2)),
             exits=how.pop("exits", False),
             patience=timedelta(seconds=0.2),
         )
         self.thread = DispatcherThread(
-            EndpointName("Sales"),
+            self,  # type: ignore[arg-type]  # only what is asked
             find_lane=lambda: LANE,
             leases=leases,  # type: ignore[arg-type]  # only what is asked
             keeper=keeper,
-            open_session=open_session,
             is_surely_dead=how.pop("is_surely_dead", lambda _owner: False),
             outage=outage,
             stop=self.stop,
             once=how.pop("once", False),
-            finishes_only=how.pop("finishes_only", False),
         )
         self._beat = self.thread.beat
         self.thread.beat = self._count_beat  # type: ignore[method-assign]  # and it beats
         self.thread.start()
+
+    def open(self, _lease: Lease, _guard: Callable[[], None]) -> Session:
+        """Be the dispatcher that the thread opens sessions of."""
+        self.sessions += 1
+        return Session(self._turn)
 
     def _count_beat(self) -> None:
         self.beats += 1

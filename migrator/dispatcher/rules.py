@@ -1,4 +1,4 @@
-"""Messages on their way out: timeouts that are due, and delayed messages that were never stored.
+"""How messages look on their way out: timeouts that are due, and messages that were never stored.
 
 Source: reference ``timeout-manager.md`` sections 7 and 10. ``conversion`` has what all forms
 share: what is kept of the headers, how they become properties, and what the broker can carry.

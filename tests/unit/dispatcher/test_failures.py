@@ -1,10 +1,10 @@
-"""Tests of ``migrator.dispatcher.blame``."""
+"""What becomes of messages that end a channel."""
 
 from __future__ import annotations
 
-from migrator.dispatcher.blame import Blame
+from migrator.dispatcher.failures import PoisonMessageDetector
+from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import Copy
-from migrator.dispatcher.ports import Delivery
 from migrator.errors import AccessRefused
 from migrator.nservicebus.incoming import IncomingMessage
 from migrator.nservicebus.recoverability import retry_copy
@@ -32,10 +32,10 @@ def came_back(count: int, problem: str | None = None) -> Copy:
 
 def test_a_suspect_is_known_again_when_it_comes_back() -> None:
     """Although the broker counts, in its headers, how often it came back."""
-    blame = Blame()
-    blame.note([came_back(0), came_back(1, "unreadable")], AccessRefused("no"))
+    detector = PoisonMessageDetector()
+    detector.note([came_back(0), came_back(1, "unreadable")], AccessRefused("no"))
     first = came_back(1)
-    assert blame.chosen([came_back(2, "unreadable"), first]) != [first]
-    blame.note([first], AccessRefused("no"))
-    assert blame.verdict(came_back(2)) is not None
-    assert blame.verdict(came_back(2)) is None
+    assert detector.chosen([came_back(2, "unreadable"), first]) != [first]
+    detector.note([first], AccessRefused("no"))
+    assert detector.verdict(came_back(2)) is not None
+    assert detector.verdict(came_back(2)) is None

@@ -1,12 +1,13 @@
-"""Tests of ``migrator.dispatcher.tracing``."""
+"""What a dispatcher tells of the messages it sent, for those who follow a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import Forwarded, Item, PassedOn, StoredRow
-from migrator.dispatcher.ports import Delivery, Route
-from migrator.dispatcher.tracing import tell_of
+from migrator.dispatcher.routes import Route
+from migrator.dispatcher.send import trace
 from migrator.nservicebus.timeouts import BatchId, EndpointName, NativeMessage, QueueName
 from migrator.telemetry.ports import NoTracer
 from tests.unit.handover.test_tracing import PARENT, ListeningTracer
@@ -32,7 +33,7 @@ def native(number: int, is_traced: bool = True) -> NativeMessage:
 def told(*items: Item) -> Iterator[tuple[str, BatchId | None, list[int]]]:
     """Yield what a tracer is told of *items*: the work, the batch, and the traced rows."""
     tracer = ListeningTracer()
-    tell_of(items, tracer=tracer, endpoint=EndpointName("Sales"), seconds=0.1)
+    trace(items, tracer=tracer, endpoint=EndpointName("Sales"), seconds=0.1)
     for each in tracer.told:
         assert not each.is_whole
         yield each.work, each.batch, [found.row_index for found in each.traced]

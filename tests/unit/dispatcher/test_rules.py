@@ -1,4 +1,4 @@
-"""Tests of ``migrator.dispatcher.delivery``."""
+"""Tests of ``migrator.dispatcher.rules``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika.frame import Header
 
-from migrator.dispatcher.delivery import (
+from migrator.dispatcher.rules import (
     UNDELAYED_RESERVE_BYTES,
     sent_at,
     to_dispatch,

@@ -1,0 +1,571 @@
+"""Stored rows that get due: claimed, put into the outbox, and settled once they were answered.
+
+Rules of this file: a row is claimed (it leaves the legacy table for the ledger) before it is
+sent, so that no second program sends it; the batch is ``publishing`` before its first row is;
+what cannot be sent goes back to the legacy table as it was; what is committed and not in hand (an
+earlier session's, or one whose answer was lost) is looked for before anything new is claimed; a
+batch in hand is settled once, when each of its rows has an answer. ``Poller`` runs in one
+background thread, in order, so that the thread that serves the broker, which has ``DueRows``,
+never waits for the database. Source: docs/adr/0006-dispatcher-claims.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.delays.routing import Unreachable
+from migrator.dispatcher.failures import Backoff
+from migrator.dispatcher.ledger import SqlDispatching
+from migrator.dispatcher.link import Delivery
+from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, StoredRow
+from migrator.dispatcher.receive import Receiver, next_chunk, not_understood
+from migrator.dispatcher.routes import RabbitRoutes
+from migrator.dispatcher.rules import to_dispatch
+from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
+from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
+from migrator.ledger.ports import Batches
+from migrator.ledger.states import Event, Mode
+from migrator.ledger.work import (
+    Background,
+    Batch,
+    Clock,
+    FaultPoint,
+    Lease,
+    Pending,
+    StoreEndpoint,
+)
+from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
+from migrator.nservicebus.satellites import NotUnderstood, read_control
+from migrator.nservicebus.timeouts import (
+    BatchId,
+    EndpointName,
+    NativeMessage,
+    QueueName,
+    RunId,
+    StoredTimeout,
+    TimeoutId,
+)
+from migrator.stores.due_times import DueTimeReading
+from migrator.stores.ports import ClaimRequest, RowClaims
+
+_log = logging.getLogger(__name__)
+
+_DUE_TIMES_AGAIN_S: Final = 600.0
+"""After rows that were read in the right zone."""
+_MOST_BATCHES: Final = 8
+"""Claimed and not settled; more would only wait here instead of in the store."""
+_PRUNE_EVERY_S: Final = 60.0
+_PRUNE_AGAIN_S: Final = 5.0
+"""One call forgets so much and no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollRules:
+    """How rows are looked for."""
+
+    every: timedelta
+    look_ahead: timedelta
+    """Rows due within this are claimed, and wait in memory."""
+    max_rows: int
+    max_bytes: int
+    remember: timedelta
+    """How long a dispatched timeout is remembered, so that a redelivered message is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A batch that is ours to send."""
+
+    batch: Batch
+    rows: Sequence[StoredRow]
+    """Those to be sent, in no order."""
+    was_full: bool
+    """There may be more rows that are due."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """A batch whose rows are being sent; outlives the link, so that none is sent twice."""
+
+    batch: Batch
+    waiting: set[int] = field(default_factory=set)
+    """Row indexes without an answer."""
+    answered: set[int] = field(default_factory=set)
+    """Row indexes that need not be sent again, whatever happens to the link."""
+    returned: list[tuple[StoredTimeout, Unreachable]] = field(default_factory=list)
+    """Rows that no queue took, with the reason: they are nowhere but in the ledger."""
+    unfit: list[Quarantine] = field(default_factory=list)
+    """Rows that the broker will never take."""
+    begun_s: float = 0.0
+    """When this process first saw it, by its monotonic clock."""
+    reached: set[str | None] = field(default_factory=set)
+    """Destinations that took a message, as in the column."""
+
+    def note_sent(self, row: StoredTimeout) -> None:
+        """The broker confirmed *row*."""
+        self._note(row)
+        self.reached.add(row.destination)
+
+    def note_returned(self, row: StoredTimeout, why: Unreachable) -> None:
+        """The broker did not take *row*, and may do so later."""
+        self._note(row)
+        self.returned.append((row, why))
+
+    def note_unfit(self, row: StoredTimeout, reason: Reason, detail: str) -> None:
+        """The broker will never take *row*."""
+        self._note(row)
+        self.unfit.append(
+            Quarantine(row_index=row.row_index, timeout_id=row.id, reason=reason, detail=detail)
+        )
+
+    def _note(self, row: StoredTimeout) -> None:
+        self.waiting.discard(row.row_index)
+        self.answered.add(row.row_index)
+
+
+class Poller:
+    """Claims and settles for one endpoint; used by one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: StoreEndpoint,
+        run: RunId,
+        claims: RowClaims,
+        batches: Batches,
+        dispatching: SqlDispatching,
+        held: SqlHeldDestinations,
+        routes: RabbitRoutes,
+        clock: Clock,
+        rules: PollRules,
+        conversion: Rules,
+        fault: FaultPoint,
+        read_due_times: Callable[[StoreEndpoint], DueTimeReading],
+    ) -> None:
+        """Look for rows of *endpoint*.
+
+        *read_due_times* is asked before the first claim, and now and then after that.
+        """
+        self.endpoint = endpoint
+        self._run = run
+        self._claims = claims
+        self._batches = batches
+        self._dispatching = dispatching
+        self.routes = routes
+        self._clock = clock
+        self.rules = rules
+        self._conversion = conversion
+        self._fault = fault
+        self._read_due_times = read_due_times
+        self._due_times_at_s = float("-inf")
+        self.sending: dict[BatchId, Sending] = {}
+        """Batches that are being sent, by what this process knows; the broker's thread has it."""
+        self.held = HeldDestinations(held, endpoint)
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._conversion = replace(self._conversion, frame_max_bytes=frame_max_bytes)
+
+    # ── claiming ────────────────────────────────────────────────────────────────────────────
+
+    def left_open(
+        self,
+        lease: Lease,
+        *,
+        answered: Mapping[BatchId, Collection[int]],
+        but_for: Collection[BatchId] = (),
+    ) -> Sequence[Claimed]:
+        """Return what is claimed and not settled, ready to be sent but for rows *answered*.
+
+        Batches *but_for* are in somebody's hands already.
+        """
+        self.held.load()
+        return [
+            self._prepared(batch, lease, skip=answered.get(batch.id, ()))
+            for batch in self._batches.open_batches(lease)
+            if batch.id not in but_for
+        ]
+
+    def claim_due(self, lease: Lease) -> Sequence[Claimed]:
+        """Claim the soonest due rows; empty when none is due within the look-ahead.
+
+        What is due already never shares a batch with what is not: the batch would stay open for
+        as long, and a crash would send all of it again.
+        """
+        self._try_held()
+        now = self._clock.now()
+        not_for = self.held.not_now(now)
+        found = []
+        for until in (now, now + self.rules.look_ahead):
+            claimed = self._claim(lease, until=until, only=None, not_for=not_for)
+            if claimed is not None:
+                found.append(claimed)
+                if claimed.was_full:
+                    break
+        return found
+
+    def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Claimed | None:
+        """Claim exactly these rows, as far as they exist and are due; None when there is none."""
+        until = self._clock.now() + self.rules.look_ahead
+        return self._claim(lease, until=until, only=ids, not_for=())
+
+    def _check_due_times(self) -> None:
+        """Refuse to claim while due times are of another zone than they are read in."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._due_times_at_s:
+            return
+        reading = self._read_due_times(self.endpoint)
+        if reading.is_refused:
+            raise PreflightRefused(f"time_zone: {reading.text}; {reading.remedy}")
+        if reading.comparable:
+            self._due_times_at_s = now_s + _DUE_TIMES_AGAIN_S
+
+    def _claim(
+        self,
+        lease: Lease,
+        *,
+        until: datetime,
+        only: Collection[TimeoutId] | None,
+        not_for: Collection[str],
+    ) -> Claimed | None:
+        self._check_due_times()
+        request = ClaimRequest(
+            run=self._run,
+            endpoint=self.endpoint,
+            lease=lease,
+            mode=Mode.DISPATCH,
+            due_after=None,
+            due_until=until,
+            max_rows=self.rules.max_rows,
+            max_bytes=self.rules.max_bytes,
+            cursor=None,
+            only=only,
+            not_for=not_for,
+        )
+        claim = self._claims.claim(request)
+        if claim is None:
+            return None
+        self._fault("dispatch.claimed")
+        return self._prepared(claim.batch, lease)
+
+    def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
+        was_full = batch.size >= self.rules.max_rows or batch.body_bytes >= self.rules.max_bytes
+        rows = [row for row in self._batches.rows(batch) if row.row_index not in skip]
+        converted = {row.row_index: to_dispatch(row, rules=self._conversion) for row in rows}
+        unfit = [found for found in converted.values() if isinstance(found, Quarantine)]
+        fit = {n: found for n, found in converted.items() if isinstance(found, NativeMessage)}
+        routes = self.routes.routes({message.destination for message in fit.values()})
+        ready: list[StoredRow] = []
+        lost: dict[int, tuple[StoredTimeout, Unreachable]] = {}
+        for row in rows:
+            message = fit.get(row.row_index)
+            if message is None:
+                continue
+            route = routes[message.destination]
+            if isinstance(route, Unreachable):
+                lost[row.row_index] = (row, route)
+            else:
+                ready.append(StoredRow(batch=batch.id, message=message, route=route, row=row))
+        batch = self._put_aside(batch, unfit, list(lost.values()), lease)
+        batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+        self._fault("dispatch.begun")
+        return Claimed(batch=batch, rows=ready, was_full=was_full)
+
+    def _put_aside(
+        self,
+        batch: Batch,
+        unfit: Sequence[Quarantine],
+        lost: Sequence[tuple[StoredTimeout, Unreachable]],
+        lease: Lease,
+    ) -> Batch:
+        """Give back rows for destinations nobody can reach now, quarantine those nobody can send.
+
+        A destination is held by the text of its column; a row without one could only be claimed
+        again at once, so it goes to quarantine.
+        """
+        nameless = [
+            Quarantine(row_index=r.row_index, timeout_id=r.id, reason=w.reason, detail=w.detail)
+            for r, w in lost
+            if not r.destination
+        ]
+        if unfit or nameless:
+            self._batches.quarantine(batch, [*unfit, *nameless], lease)
+        waiting = {r.row_index: (r.destination, w) for r, w in lost if r.destination}
+        for column, why in dict(waiting.values()).items():
+            self.held.note_lost(column, why, now=self._clock.now())
+        return self._claims.give_back(batch, waiting.keys(), lease) if waiting else batch
+
+    def _try_held(self) -> None:
+        """Ask whether held destinations can be reached again; wait longer where they cannot."""
+        now = self._clock.now()
+        to_try = {held: self._queue_of(held.destination) for held in self.held.to_try(now)}
+        if not to_try:
+            return
+        routes = self.routes.routes(set(to_try.values()))
+        for held, name in to_try.items():
+            if isinstance(why := routes[name], Unreachable):
+                self.held.note_lost(held.destination, why, now=now)
+            elif is_over(held, now=now):
+                self.held.free([held.destination])
+
+    def _queue_of(self, column: str) -> QueueName:
+        return destination_of(column, {}, self._conversion.destination_map)
+
+    # ── settling ────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, sending: Sending, lease: Lease) -> None:
+        """Record that every row of a batch was answered; what the broker returned goes back."""
+        self._fault("dispatch.confirmed")
+        batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
+        self.routes.forget({self._queue_of(row.destination or "") for row, _ in sending.returned})
+        self.held.free(sending.reached)
+        self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
+        self._fault("dispatch.settled")
+
+    def prune(self, lease: Lease) -> int:
+        """Forget some of what was dispatched long ago; return how many rows."""
+        return self._dispatching.prune(lease, older_than=self.rules.remember)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claiming:
+    """A claim under way, with the control messages that asked for it."""
+
+    pending: Pending[Sequence[Claimed]]
+    deliveries: Sequence[Delivery] = ()
+
+
+class DueRows:
+    """The batches that one session has in hand."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        *,
+        lease: Lease,
+        outbox: Outbox,
+        time: DatabaseTime,
+        receiver: Receiver,
+        background: Background,
+        fault: FaultPoint,
+        settled: Callable[[int, float], None],
+    ) -> None:
+        """Claim under *lease* into *outbox*; *receiver* settles control messages.
+
+        *settled* is told of each batch that is: rows sent, and seconds since they were claimed.
+        """
+        self._poller = poller
+        self._lease = lease
+        self._outbox = outbox
+        self._time = time
+        self._receiver = receiver
+        self._background = background
+        self._fault = fault
+        self._tell_settled = settled
+        self._control: deque[Delivery] = deque()
+        self._claim: _Claiming | None = None
+        self._settling: dict[BatchId, Pending[None]] = {}
+        self._active: set[BatchId] = set()
+        self._may_have_left = True
+        self._claims_in_vain = False
+        """The last claim failed; that what is left can be looked for does not mend it."""
+        self._backoff = Backoff()
+        self._next_poll_s = float("-inf")
+        self._next_prune_s = time.monotonic_s() + _PRUNE_EVERY_S
+        self.has_polled = False
+        """The store has answered this session."""
+
+    @property
+    def endpoint(self) -> EndpointName:
+        """Whose rows they are."""
+        return self._poller.endpoint.name
+
+    @property
+    def error(self) -> MigratorError | None:
+        """What keeps the store from doing its part; it is tried again."""
+        return self._backoff.error
+
+    @property
+    def pending(self) -> Sequence[Pending[object]]:
+        """What the background is working on."""
+        claim = () if self._claim is None else (self._claim.pending,)
+        return (*claim, *self._settling.values())
+
+    def is_busy(self, *, may_take: bool) -> bool:
+        """Return whether anything is under way; while draining, what cannot be done is left."""
+        if self._active or (self._claim is not None and not may_take):
+            return True
+        return bool(self._control) if may_take else self._may_have_left and self.error is None
+
+    @property
+    def next_poll_in_s(self) -> float | None:
+        """When to look next; None: something else has to happen first."""
+        if self._claim is not None or self.error is not None or len(self._active) >= _MOST_BATCHES:
+            return None
+        return max(self._next_poll_s - self._now_s(), 0.0)
+
+    def add_control(self, delivery: Delivery) -> None:
+        """Have the row dispatched that a control message names."""
+        self._control.append(delivery)
+
+    def finish(self) -> None:
+        """Take up what was claimed, and forget what was settled.
+
+        Raises:
+            LeaseLost: The lane is somebody else's.
+        """
+        self._finish_claim()
+        self._finish_settling()
+
+    def sending(self, item: StoredRow) -> Sending:
+        """Return what is known of the batch of *item*."""
+        return self._poller.sending[item.batch]
+
+    def forget_routes(self, names: Collection[QueueName]) -> None:
+        """Have it asked anew how *names* are reached."""
+        self._poller.routes.forget(names)
+
+    def settle_answered(self, items: Sequence[Item]) -> None:
+        """Settle the batches of *items* of which every row has an answer now."""
+        for batch in {item.batch for item in items if isinstance(item, StoredRow)}:
+            self._settle_if_answered(self._poller.sending[batch])
+
+    def begin(self, *, may_take: bool) -> None:
+        """Begin with the next claim, unless one is under way or just failed."""
+        if self._claim is not None or not self._backoff.may_try(self._now_s()):
+            return
+        if self._may_have_left:
+            self._begin_looking_back()
+        elif not may_take or len(self._active) >= _MOST_BATCHES:
+            return
+        elif self._control:
+            self._begin_control()
+        elif self._now_s() >= self._next_poll_s:
+            self._claim = _Claiming(self._background.start(self._poll))
+
+    def _begin_looking_back(self) -> None:
+        """Take up what is claimed and in nobody's hands: an earlier session's, or a lost answer."""
+        poller, lease, active = self._poller, self._lease, frozenset(self._active)
+        answered = {batch: frozenset(known.answered) for batch, known in poller.sending.items()}
+
+        def look() -> Sequence[Claimed]:
+            return poller.left_open(lease, answered=answered, but_for=active)
+
+        self._claim = _Claiming(self._background.start(look))
+
+    def _poll(self) -> Sequence[Claimed]:
+        """Run in the background."""
+        self._time.read()
+        if self._now_s() >= self._next_prune_s:
+            forgotten = self._poller.prune(self._lease)
+            self._next_prune_s = self._now_s() + (_PRUNE_AGAIN_S if forgotten else _PRUNE_EVERY_S)
+        return self._poller.claim_due(self._lease)
+
+    def _begin_control(self) -> None:
+        """Claim the rows that control messages name; what is not due is the poller's."""
+        ids: dict[TimeoutId, None] = {}
+        understood: list[Delivery] = []
+        for delivery in next_chunk(self._control):
+            try:
+                ids[read_control(delivery.message)] = None
+                understood.append(delivery)
+            except NotUnderstood as exc:
+                self._receiver.fail(delivery, not_understood(exc))
+        if not ids:
+            return
+        poller, lease = self._poller, self._lease
+
+        def claim() -> Sequence[Claimed]:
+            claimed = poller.claim_these(tuple(ids), lease)
+            return () if claimed is None else (claimed,)
+
+        self._claim = _Claiming(self._background.start(claim), understood)
+
+    def _finish_claim(self) -> None:
+        if self._claim is None or not self._claim.pending.done():
+            return
+        claim, self._claim = self._claim, None
+        try:
+            found = claim.pending.result()
+        except (LeaseLost, Interrupted):
+            raise
+        except MigratorError as exc:
+            self._control.extendleft(reversed(claim.deliveries))
+            self._claims_in_vain = self._claims_in_vain or not self._may_have_left
+            self._look_back_after(exc)
+            return
+        self._claims_in_vain = self._claims_in_vain and self._may_have_left
+        if not self._claims_in_vain:
+            self._backoff.clear()
+        for claimed in found:
+            self._begin_sending(claimed)
+        if self._may_have_left:
+            self._has_looked_back()
+        elif claim.deliveries:
+            self._fault("control.claimed")
+            self._receiver.settle(claim.deliveries)
+        else:
+            self._has_polled(found)
+
+    def _look_back_after(self, exc: MigratorError) -> None:
+        """Try again after a pause; whatever was committed before *exc* has to be found first."""
+        self._backoff.note(exc, now_s=self._now_s())
+        self._may_have_left = True
+
+    def _has_looked_back(self) -> None:
+        self._may_have_left = False
+        for batch in [known for known in self._poller.sending if known not in self._active]:
+            del self._poller.sending[batch]  # settled after all, or another owner did it
+
+    def _has_polled(self, found: Sequence[Claimed]) -> None:
+        if not any(claimed.was_full for claimed in found):
+            self._next_poll_s = self._now_s() + self._poller.rules.every.total_seconds()
+        self.has_polled = True
+
+    def _begin_sending(self, claimed: Claimed) -> None:
+        """Put a claimed batch's rows into the outbox, but for those already sent."""
+        sending = self._poller.sending.setdefault(
+            claimed.batch.id, Sending(batch=claimed.batch, begun_s=self._now_s())
+        )
+        sending.batch = claimed.batch
+        sending.waiting = {row.row.row_index for row in claimed.rows} - sending.answered
+        self._active.add(claimed.batch.id)
+        for row in claimed.rows:
+            if row.row.row_index in sending.waiting:
+                self._outbox.add(row, due_at=row.message.due_at)
+        self._settle_if_answered(sending)
+
+    def _settle_if_answered(self, sending: Sending) -> None:
+        batch = sending.batch.id
+        if sending.waiting or batch in self._settling:
+            return
+        poller, lease = self._poller, self._lease
+        self._settling[batch] = self._background.start(lambda: poller.settle(sending, lease))
+
+    def _finish_settling(self) -> None:
+        for batch, pending in [*self._settling.items()]:
+            if not pending.done():
+                continue
+            del self._settling[batch]
+            self._active.discard(batch)
+            try:
+                pending.result()
+            except (LeaseLost, Interrupted):
+                raise
+            except MigratorError as exc:
+                self._look_back_after(exc)  # what was sent stays known
+            else:
+                self._count(self._poller.sending.pop(batch, None))
+
+    def _count(self, sending: Sending | None) -> None:
+        if sending is not None:
+            sent = len(sending.answered) - len(sending.returned) - len(sending.unfit)
+            self._tell_settled(max(sent, 0), self._now_s() - sending.begun_s)
+
+    def _now_s(self) -> float:
+        return self._time.monotonic_s()

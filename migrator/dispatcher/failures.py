@@ -1,0 +1,278 @@
+"""What becomes of work and messages that fail.
+
+Five attempts at once, then one retry queue after the other (the broker's own dead-lettering
+brings a message back), then the error queue; what can never succeed goes there at once. The
+original is acknowledged only when the copy is confirmed. Work that store or broker kept from
+being done is tried again after a pause. Source: design section 10; reference
+``timeout-manager.md`` section 12.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from migrator.dispatcher.link import Delivery
+from migrator.dispatcher.outbox import Copy, Item, StoredRow
+from migrator.errors import MigratorError, TargetError, TargetUnavailable
+from migrator.nservicebus.incoming import normalised_headers
+from migrator.nservicebus.recoverability import (
+    IMMEDIATE_ATTEMPTS,
+    FailedAt,
+    Failure,
+    can_be_retried_later,
+    failed_copy,
+    is_worn,
+    renewed_copy,
+    retries_so_far,
+    retry_copy,
+)
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 10.0
+_MOST_LINES: Final = 20
+_WINDOW_S: Final = 60.0
+
+
+class Backoff:
+    """When work that failed may be tried again; what it was about stays in hand meanwhile.
+
+    Ending the link instead would give all deliveries back, and coming back counts: a quorum queue
+    with a delivery limit drops them in the end.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
+        self.error: MigratorError | None = None
+        """Why it failed the last time; None: it did not."""
+        self._failures = 0
+        self._again_s = float("-inf")
+
+    def note(self, error: MigratorError, *, now_s: float) -> None:
+        """Remember a failure; the pause before the next try doubles, with jitter."""
+        self.error = error
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE_S)
+        self._again_s = now_s + pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._failures += 1
+
+    def clear(self) -> None:
+        """Remember that it worked."""
+        self.error = None
+        self._failures = 0
+        self._again_s = float("-inf")
+
+    def may_try(self, now_s: float) -> bool:
+        """Return whether the pause is over."""
+        return now_s >= self._again_s
+
+
+class LogRateLimiter:
+    """Lets so many lines of a kind through in a minute, and counts the others."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        """Measure minutes by *monotonic_s*."""
+        self._monotonic_s = monotonic_s
+        self._since_s: dict[str, float] = {}
+        self._lines: dict[str, int] = {}
+
+    def log(self, level: int, text: str, facts: Mapping[str, object]) -> None:
+        """Log *text* with *facts*, unless there were too many of their action in a minute."""
+        left_out = self._left_out(str(facts["action"]))
+        if left_out is not None:
+            _log.log(level, text, extra={**facts, "left_out": left_out})
+
+    def _left_out(self, action: str) -> int | None:
+        """Return how many lines were left out before this one; None: leave it out."""
+        now_s = self._monotonic_s()
+        if now_s - self._since_s.get(action, float("-inf")) >= _WINDOW_S:
+            before = max(self._lines.get(action, 0) - _MOST_LINES, 0)
+            self._since_s[action], self._lines[action] = now_s, 1
+            return before
+        self._lines[action] += 1
+        return 0 if self._lines[action] <= _MOST_LINES else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoverability:
+    """Where failing messages of one endpoint go."""
+
+    retry_queues: Sequence[str]
+    """One per delayed retry, in order; may be empty."""
+    error_queue: str
+    endpoint: str
+    machine: str
+    host_id: str
+
+
+class RecoverabilityPolicy:
+    """Counts attempts of one link's deliveries and decides what comes next."""
+
+    def __init__(
+        self, given: Recoverability, *, frame_max_bytes: int, log_limiter: LogRateLimiter
+    ) -> None:
+        """Begin with no attempts: a new link delivers everything anew."""
+        self._given = given
+        self._log = log_limiter.log
+        self._frame_max_bytes = frame_max_bytes
+        self._attempts: dict[int, int] = {}
+
+    def next_step(self, delivery: Delivery, failure: Failure, *, now: datetime) -> Copy | None:
+        """Return the copy to publish in the message's place; None: try it again at once."""
+        attempts = self._attempts[delivery.tag] = self._attempts.get(delivery.tag, 0) + 1
+        if not failure.is_final:
+            if attempts < IMMEDIATE_ATTEMPTS:
+                return None
+            retries = retries_so_far(delivery.message, limit=len(self._given.retry_queues))
+            if retries < len(self._given.retry_queues) and self._may_wait(delivery):
+                return self._retried(delivery, failure, retries)
+        return self._failed(delivery, failure, now)
+
+    def forget(self, tags: Collection[int]) -> None:
+        """Forget the attempts of deliveries that are settled."""
+        for tag in tags:
+            self._attempts.pop(tag, None)
+
+    def renewal(self, delivery: Delivery) -> Copy | None:
+        """Return the copy that takes over from a message that came back often; None: no need."""
+        if not is_worn(delivery.message, frame_max_bytes=self._frame_max_bytes):
+            return None
+        self._log(
+            logging.WARNING,
+            "a message came back so often that the broker may drop it; a copy takes over",
+            {
+                "action": "message_renewed",
+                "queue": delivery.queue,
+                "message_id": delivery.message.message_id,
+            },
+        )
+        message = renewed_copy(delivery.message)
+        return Copy(delivery=delivery, message=message, queue=delivery.queue, is_final=False)
+
+    def instead_of_error_queue(self, delivery: Delivery) -> Copy | None:
+        """Return the copy of a message whose error queue does not exist; None: it has to stay.
+
+        It comes back from the last retry queue, fails again, and is lost on nobody.
+        """
+        self._log(
+            logging.ERROR,
+            "the error queue does not exist; a failed message waits for it",
+            {
+                "action": "error_queue_missing",
+                "error_queue": self._given.error_queue,
+                "queue": delivery.queue,
+                "message_id": delivery.message.message_id,
+            },
+        )
+        if not self._given.retry_queues or not self._may_wait(delivery):
+            return None
+        message = retry_copy(delivery.message, retries=len(self._given.retry_queues))
+        queue = self._given.retry_queues[-1]
+        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+
+    def _may_wait(self, delivery: Delivery) -> bool:
+        return can_be_retried_later(delivery.message, frame_max_bytes=self._frame_max_bytes)
+
+    def _retried(self, delivery: Delivery, failure: Failure, retries: int) -> Copy:
+        queue = self._given.retry_queues[retries]
+        self._log(
+            logging.WARNING,
+            "a message failed and is tried again later",
+            {
+                "action": "message_retried",
+                "queue": delivery.queue,
+                "message_id": delivery.message.message_id,
+                "retry": retries + 1,
+                "retry_queue": queue,
+                "reason": failure.text,
+            },
+        )
+        message = retry_copy(delivery.message, retries=retries + 1)
+        return Copy(delivery=delivery, message=message, queue=queue, is_final=False)
+
+    def _failed(self, delivery: Delivery, failure: Failure, now: datetime) -> Copy:
+        given = self._given
+        self._log(
+            logging.ERROR,
+            "a message failed and goes to the error queue",
+            {
+                "action": "message_failed",
+                "queue": delivery.queue,
+                "message_id": delivery.message.message_id,
+                "error_queue": given.error_queue,
+                "reason": failure.text,
+            },
+        )
+        message = failed_copy(
+            delivery.message,
+            failure,
+            at=FailedAt(
+                queue=delivery.queue,
+                endpoint=given.endpoint,
+                machine=given.machine,
+                host_id=given.host_id,
+            ),
+            now=now,
+            frame_max_bytes=self._frame_max_bytes,
+        )
+        return Copy(delivery=delivery, message=message, queue=given.error_queue, is_final=True)
+
+
+class PoisonMessageDetector:
+    """Finds the message for which the broker ended a channel; outlives the links.
+
+    A missing permission, or a message larger than the broker takes, ends the channel, and with it
+    the link; sent again with the others, it would end the next one, for ever. So what was without
+    an answer then is sent one by one, until the one that ends a channel alone is found.
+    """
+
+    def __init__(self) -> None:
+        """Suspect nothing."""
+        self._suspects: set[Hashable] = set()
+        self._poison: dict[Hashable, TargetError] = {}
+
+    def chosen(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return which of *items* may be sent together: a suspect always goes alone."""
+        if not self._suspects:
+            return items
+        suspect = next((item for item in items if _key(item) in self._suspects), None)
+        return items if suspect is None else [suspect]
+
+    def note(self, items: Sequence[Item], error: TargetError) -> None:
+        """Remember that sending *items*, all without an answer, ended with *error*."""
+        if isinstance(error, TargetUnavailable):
+            return  # no message's fault
+        if len(items) == 1:
+            self._poison[_key(items[0])] = error
+        self._suspects.update(_key(item) for item in items)
+
+    def clear(self, items: Sequence[Item]) -> None:
+        """Remember that *items* were answered."""
+        if self._suspects:
+            self._suspects.difference_update(_key(item) for item in items)
+
+    def verdict(self, item: Item) -> TargetError | None:
+        """Return why *item* must not be sent again as it is, once; None: it may be sent."""
+        if not self._poison:
+            return None
+        error = self._poison.pop(_key(item), None)
+        if error is not None:
+            self._suspects.discard(_key(item))
+        return error
+
+
+def _key(item: Item) -> Hashable:
+    """Return what tells an item from others over links and redeliveries."""
+    if isinstance(item, StoredRow):
+        return item.row.id
+    message = item.delivery.message
+    if message.problem is not None:
+        return type(item).__name__, item.delivery.queue, message.raw_properties
+    # not as they came: a quorum queue counts in them how often it has delivered the message
+    headers = frozenset(normalised_headers(message).items())
+    return type(item).__name__, item.delivery.queue, message.message_id, headers

@@ -1,0 +1,365 @@
+"""One endpoint's dispatcher over one link: receive, claim, send when due, settle.
+
+Rules of this file: the thread that runs a session serves the broker and nothing else; whatever
+asks the database or makes a connection runs in the background. What is delivered is acknowledged
+only when it is stored, claimed, or confirmed elsewhere. Whatever ends a session, the next one
+begins with what the ledger has left open, and knows which of it this process has sent already.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from migrator.delays.routing import DelaysVersion
+from migrator.dispatcher.due import DueRows, Poller
+from migrator.dispatcher.failures import (
+    LogRateLimiter,
+    PoisonMessageDetector,
+    Recoverability,
+    RecoverabilityPolicy,
+)
+from migrator.dispatcher.link import SatelliteLink, declare_retry_queues, open_satellite_link
+from migrator.dispatcher.outbox import DatabaseTime, Outbox
+from migrator.dispatcher.receive import DelayedMessageHandler, Receiver
+from migrator.dispatcher.send import AGAIN_AFTER, Sender
+from migrator.errors import MigratorError, TargetUnavailable
+from migrator.ledger.work import Background, Clock, FaultPoint, Lease, Pending, StoreEndpoint, T
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.admin import admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.publisher import WindowLimits
+from migrator.telemetry.ports import Tracer
+
+_log = logging.getLogger(__name__)
+
+_SLICE: Final = timedelta(milliseconds=100)
+"""Longest sleep: a lost lease or a wish to stop is noticed after this."""
+_SLICE_IN_WORK: Final = timedelta(milliseconds=20)
+"""Longest sleep while the background works; it wakes us when it is done."""
+_LOOK_AGAIN_S: Final = 10.0
+"""How long a queue that is missing is not looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherPlan:
+    """What one endpoint's dispatcher does, as plain values."""
+
+    endpoint: StoreEndpoint
+    timeouts_queue: QueueName | None
+    """The queue whose messages are stored or forwarded; None: rows are sent, that is all."""
+    control_queue: QueueName | None
+    """The queue of control messages, should it exist."""
+    recoverability: Recoverability
+    retry_delays_s: Sequence[int]
+    """One per retry queue."""
+    prefetch: int
+    version: DelaysVersion
+    limits: WindowLimits
+    finishes_only: bool
+    """Nothing is to be dispatched any more; what an earlier process left open is finished."""
+
+
+class Dispatcher:
+    """What outlives the links of one endpoint's dispatcher; ``open`` makes the next one."""
+
+    def __init__(
+        self,
+        plan: DispatcherPlan,
+        *,
+        poller: Poller,
+        handler: DelayedMessageHandler | None,
+        connection: ConnectionSettings,
+        clock: Clock,
+        storing: Background,
+        claiming: Background,
+        fault: FaultPoint,
+        tracer: Tracer,
+        sent: Callable[[float], None],
+        settled: Callable[[int, float], None],
+    ) -> None:
+        """Dispatch as *plan* says.
+
+        Args:
+            plan: Queues and limits.
+            poller: Claims and settles stored rows.
+            handler: Stores or forwards what comes in; None: nothing is consumed.
+            connection: Where the broker is.
+            clock: The database's.
+            storing: Runs the handler, one chunk after the other.
+            claiming: Runs the poller, one claim or batch after the other.
+            fault: Told of each step.
+            tracer: Told of what the broker took.
+            sent: Told of each stored row that the broker took: seconds after its due time.
+            settled: Told of each settled batch: rows sent, and seconds since they were claimed.
+        """
+        self.plan = plan
+        self.poller = poller
+        self.handler = handler
+        self.clock = clock
+        self.storing = storing
+        self.claiming = claiming
+        self.fault = fault
+        self.tracer = tracer
+        self.sent = sent
+        self.settled = settled
+        self.log_limiter = LogRateLimiter(clock.monotonic_s)
+        self.detector = PoisonMessageDetector()
+        self._connection = connection
+
+    def open(self, lease: Lease, guard: Callable[[], None]) -> DispatcherSession:
+        """Declare the retry queues and connect; *guard* raises when all must end at once.
+
+        Raises:
+            AccessRefused, EntityMismatch: A retry queue may not be declared, or differs.
+            TargetUnavailable: Nobody answers.
+        """
+        plan = self.plan
+        existing = self._prepared_queues()
+        link = open_satellite_link(
+            self._connection,
+            endpoint=str(plan.endpoint.name),
+            owner=lease.owner.split("/")[0],
+            limits=plan.limits,
+            guard=guard,
+        )
+        try:
+            return DispatcherSession(self, lease=lease, link=link, guard=guard, existing=existing)
+        except BaseException:
+            link.close()
+            raise
+
+    def _prepared_queues(self) -> frozenset[QueueName]:
+        """Declare the retry queues; return which of the satellites' queues exist now."""
+        plan = self.plan
+        if plan.timeouts_queue is None:
+            return frozenset()
+        wanted = [queue for queue in (plan.timeouts_queue, plan.control_queue) if queue is not None]
+        with admin_session(self._connection, purpose="prepare the satellites' queues") as admin:
+            declare_retry_queues(admin, plan.timeouts_queue, plan.retry_delays_s)
+            return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
+
+
+class _WakingTheLink:
+    """A background that wakes the broker's thread when its work is done."""
+
+    def __init__(self, background: Background, link: SatelliteLink) -> None:
+        self._background = background
+        self._link = link
+
+    def start(self, work: Callable[[], T]) -> Pending[T]:
+        def then_wake() -> T:
+            try:
+                return work()
+            finally:
+                self._link.wake()
+
+        return self._background.start(then_wake)
+
+
+class DispatcherSession:
+    """The work of one dispatcher over one link."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        lease: Lease,
+        link: SatelliteLink,
+        guard: Callable[[], None],
+        existing: frozenset[QueueName],
+    ) -> None:
+        """Work under *lease* over *link*; *guard* raises when that must end at once.
+
+        Only queues that are *existing* are consumed. Where there is no queue of timeouts at
+        present, stored rows are sent all the same, and the session ends after a while, so that
+        the next one can look again.
+        """
+        plan = dispatcher.plan
+        self._dispatcher = dispatcher
+        self._lease = lease
+        self._link = link
+        self._guard = guard
+        self._queues = [q for q in (plan.timeouts_queue, plan.control_queue) if q in existing]
+        self._is_consuming = False
+        self._missing: TargetUnavailable | None = None
+        if plan.timeouts_queue is not None and plan.timeouts_queue not in existing:
+            self._missing = TargetUnavailable(f"queue {plan.timeouts_queue!r} does not exist")
+        self._time = DatabaseTime(dispatcher.clock)
+        self._looks_again_s = self._time.monotonic_s() + _LOOK_AGAIN_S
+        self._last_busy_s = self._time.monotonic_s()
+        self._outbox = Outbox()
+        policy = RecoverabilityPolicy(
+            plan.recoverability,
+            frame_max_bytes=link.frame_max_bytes,
+            log_limiter=dispatcher.log_limiter,
+        )
+        self._receiver = Receiver(
+            dispatcher.handler,
+            lease=lease,
+            link=link,
+            policy=policy,
+            outbox=self._outbox,
+            time=self._time,
+            background=_WakingTheLink(dispatcher.storing, link),
+            fault=dispatcher.fault,
+        )
+        self._rows = DueRows(
+            dispatcher.poller,
+            lease=lease,
+            outbox=self._outbox,
+            time=self._time,
+            receiver=self._receiver,
+            background=_WakingTheLink(dispatcher.claiming, link),
+            fault=dispatcher.fault,
+            settled=dispatcher.settled,
+        )
+        self._sender = Sender(
+            link,
+            outbox=self._outbox,
+            time=self._time,
+            receiver=self._receiver,
+            rows=self._rows,
+            policy=policy,
+            detector=dispatcher.detector,
+            version=plan.version,
+            guard=guard,
+            fault=dispatcher.fault,
+            sent=dispatcher.sent,
+            tracer=dispatcher.tracer,
+        )
+        dispatcher.poller.limit_frames(link.frame_max_bytes)
+        if dispatcher.handler is not None:
+            dispatcher.handler.limit_frames(link.frame_max_bytes)
+
+    def turn(self, *, may_take: bool) -> bool:
+        """Do what can be done now and wait a little; return whether anything is under way.
+
+        Args:
+            may_take: False while draining: what is claimed or held is finished, nothing more.
+
+        Raises:
+            LeaseLost, Interrupted: The session must end.
+            TargetError: The link is gone, or of no use.
+        """
+        self._guard()
+        self._look_again()
+        self._receiver.finish(now_s=self._time.monotonic_s())
+        self._rows.finish()
+        self._consume()
+        self._sort_deliveries()
+        if may_take:
+            self._receiver.begin(now_s=self._time.monotonic_s())
+        self._rows.begin(may_take=may_take)
+        self._sender.send()
+        is_busy = self._is_busy(may_take=may_take)
+        self._link.idle(self._rest(may_take=may_take).total_seconds())
+        return is_busy
+
+    @property
+    def has_polled(self) -> bool:
+        """Whether the store has answered this session."""
+        return self._rows.has_polled
+
+    @property
+    def problem(self) -> MigratorError | None:
+        """What keeps store or broker from doing their part; it is tried again."""
+        return self._rows.error or self._receiver.backoff.error or self._missing
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker makes it wait, or None; asked by other threads."""
+        return self._link.blocked_reason
+
+    @property
+    def doing(self) -> str:
+        """What is going on, in a few words."""
+        if (blocked := self._link.blocked_reason) is not None:
+            return f"throttled: {blocked}"
+        if self.problem is not None:
+            return f"degraded: {self.problem}"
+        held = len(self._dispatcher.poller.held)
+        more = f"; {held} destinations cannot be reached" if held else ""
+        return f"dispatching: {len(self._outbox)} wait for their time{more}"
+
+    def is_idle_for(self, seconds: float) -> bool:
+        """Return whether there was nothing to do at all for so long."""
+        return self._time.monotonic_s() - self._last_busy_s >= seconds
+
+    def close(self, *, at_once: bool) -> None:
+        """Close the link, then let the background finish; never raises.
+
+        What the background still does, nobody acknowledges, and the next session finds everything
+        in the ledger. With *at_once*, nothing that is still on its way out is sent any more.
+        """
+        self._link.close(at_once=at_once)
+        for each in (self._receiver.pending, *self._rows.pending):
+            try:
+                if each is not None:
+                    each.result()
+            except Exception as exc:  # whatever it was, the next session begins anew
+                _log.warning(
+                    "background work failed; what it was about is in the store or in its queue",
+                    extra={
+                        "action": "dispatcher_work_failed",
+                        "lane": self._lease.lane,
+                        "error": str(exc),
+                    },
+                )
+
+    # ── the parts of a turn ─────────────────────────────────────────────────────────────────
+
+    def _look_again(self) -> None:
+        """End the session when it is time to look for the missing queue, and nothing is in hand.
+
+        Raises:
+            TargetUnavailable: Names the queue.
+        """
+        if self._missing is None or self._time.monotonic_s() < self._looks_again_s:
+            return
+        if not self._rows.is_busy(may_take=False):
+            raise self._missing
+
+    def _consume(self) -> None:
+        """Begin to consume once the store has answered: without it, all would only go back."""
+        if self._is_consuming or not self._rows.has_polled:
+            return
+        self._is_consuming = True
+        for queue in self._queues:
+            self._link.consume(queue, prefetch=self._dispatcher.plan.prefetch)
+
+    def _sort_deliveries(self) -> None:
+        for delivery in self._link.received():
+            self._dispatcher.fault("intake.received")
+            if delivery.queue == self._dispatcher.plan.control_queue:
+                self._rows.add_control(delivery)
+            else:
+                self._receiver.add(delivery)
+
+    def _is_busy(self, *, may_take: bool) -> bool:
+        due_at = self._outbox.next_due_at
+        # a copy that no queue takes may wait for ever; nobody waits for it
+        waits = due_at is not None and due_at - self._time.now() < AGAIN_AFTER / 2
+        is_busy = bool(
+            waits
+            or self._rows.is_busy(may_take=may_take)
+            or self._receiver.pending
+            or (may_take and self._receiver.has_waiting)
+        )
+        if is_busy:
+            self._last_busy_s = self._time.monotonic_s()
+        return is_busy
+
+    def _rest(self, *, may_take: bool) -> timedelta:
+        """Return how long there is nothing to do, unless something happens."""
+        longest = _SLICE_IN_WORK if self._receiver.pending or self._rows.pending else _SLICE
+        poll_in_s = self._rows.next_poll_in_s if may_take else None
+        if poll_in_s is not None:
+            longest = min(longest, timedelta(seconds=poll_in_s))
+        due_at = self._outbox.next_due_at
+        if due_at is not None:
+            longest = min(longest, max(due_at - self._time.now(), timedelta(0)))
+        return longest

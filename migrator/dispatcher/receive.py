@@ -1,0 +1,335 @@
+"""Messages of ``<queue>.Timeouts``: received, stored or passed on, and acknowledged.
+
+Rules of this file: a message is acknowledged only after what it asks for is committed or, when
+it is sent at once, confirmed; doing it twice is harmless, because a row's id is made from the
+message; the order of messages is the order of changes. Handlers run in a background thread, in
+order; ``Receiver`` runs in the thread that serves the broker.
+Source: reference ``timeout-manager.md`` section 7.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from migrator.delays.routing import Unreachable
+from migrator.dispatcher.failures import Backoff, RecoverabilityPolicy
+from migrator.dispatcher.link import Delivery, SatelliteLink
+from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, PassedOn
+from migrator.dispatcher.routes import RabbitRoutes
+from migrator.dispatcher.rules import to_pass_on
+from migrator.errors import Interrupted, LeaseLost, MigratorError, RowRefused
+from migrator.ledger.work import Background, Clock, FaultPoint, Lease, Pending, StoreEndpoint
+from migrator.nservicebus.conversion import Quarantine, Rules
+from migrator.nservicebus.recoverability import Failure, is_renewed
+from migrator.nservicebus.satellites import (
+    ClearTimeouts,
+    DelayedMessage,
+    NotUnderstood,
+    read_delayed,
+)
+from migrator.nservicebus.timeouts import NativeMessage
+from migrator.stores.sql.intake import Applied, SqlIntake
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = timedelta(seconds=1)
+"""What is due within this is never stored, as the timeout manager has it; we wait until it is."""
+_MOST_DELIVERIES: Final = 500
+_MOST_BYTES: Final = 8 * 2**20
+_NOTHING: Final = Applied(stored=0, known=0, cleared=0)
+
+
+# ── what is done with a message, in the background ─────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Handled:
+    """What became of some deliveries."""
+
+    settled: list[Delivery] = field(default_factory=list)
+    """Done with; to be acknowledged."""
+    items: list[tuple[Item, datetime]] = field(default_factory=list)
+    """To be sent, each with the time it is due; acknowledged once it is confirmed."""
+    failed: list[tuple[Delivery, Failure]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One message that was understood."""
+
+    delivery: Delivery
+    asks: DelayedMessage | ClearTimeouts
+
+
+class DelayedMessageHandler(ABC):
+    """What a dispatcher does with messages of ``.Timeouts``: store them, or forward them."""
+
+    def __init__(
+        self,
+        intake: SqlIntake,
+        endpoint: StoreEndpoint,
+        *,
+        clock: Clock,
+        rules: Rules,
+        fault: FaultPoint,
+    ) -> None:
+        """Write to the store of *endpoint*; convert by *rules*."""
+        self._intake = intake
+        self._endpoint = endpoint
+        self._clock = clock
+        self._rules = rules
+        self._fault = fault
+
+    @abstractmethod
+    def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
+        """Return what became of *deliveries*.
+
+        Raises:
+            StoreUnavailable, TargetUnavailable, LeaseLost: Nothing may be acknowledged; what was
+                changed is changed again, without effect, when they are redelivered.
+        """
+
+    def limit_frames(self, frame_max_bytes: int) -> None:
+        """Convert for a connection that negotiated this frame size; 0: no limit."""
+        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
+
+    def _apply(self, reads: Sequence[Read], lease: Lease, handled: Handled) -> Applied:
+        """Write what *reads* ask of the store; a row that the database refuses fails alone."""
+        if not reads:
+            return _NOTHING
+        try:
+            applied = self._intake.apply(self._endpoint, [read.asks for read in reads], lease)
+        except RowRefused as exc:
+            if len(reads) > 1:
+                parts = [self._apply([read], lease, handled) for read in reads]
+                return Applied(
+                    stored=sum(p.stored for p in parts),
+                    known=sum(p.known for p in parts),
+                    cleared=sum(p.cleared for p in parts),
+                )
+            failure = Failure(kind="migrator.RowRefused", text=str(exc))
+            handled.failed.append((reads[0].delivery, failure))
+            return _NOTHING
+        self._fault("intake.stored")
+        handled.settled += [read.delivery for read in reads]
+        return applied
+
+
+class Storing(DelayedMessageHandler):
+    """Stores messages as the timeout manager does; what is due at once goes on as it is."""
+
+    def __init__(
+        self,
+        intake: SqlIntake,
+        endpoint: StoreEndpoint,
+        *,
+        routes: RabbitRoutes,
+        clock: Clock,
+        rules: Rules,
+        fault: FaultPoint,
+    ) -> None:
+        """Send by *routes* what is due at once."""
+        super().__init__(intake, endpoint, clock=clock, rules=rules, fault=fault)
+        self._routes = routes
+
+    def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
+        """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
+        handled = Handled()
+        soon_until = self._clock.now() + _AT_ONCE
+        soon: list[tuple[Delivery, DelayedMessage]] = []
+        rest: list[Read] = []
+        for read in understood(deliveries, handled):
+            if isinstance(read.asks, DelayedMessage) and _goes_on(read, read.asks, soon_until):
+                soon.append((read.delivery, read.asks))
+            else:
+                rest.append(read)
+        self._pass_on(soon, handled)
+        applied = self._apply(rest, lease, handled)
+        _log.debug(
+            "messages were taken in",
+            extra={
+                "action": "messages_taken_in",
+                "stored": applied.stored,
+                "known": applied.known,
+                "cleared": applied.cleared,
+                "passed_on": len(soon),
+                "failed": len(handled.failed),
+            },
+        )
+        return handled
+
+    def _pass_on(self, soon: Sequence[tuple[Delivery, DelayedMessage]], handled: Handled) -> None:
+        ready: list[tuple[Delivery, NativeMessage]] = []
+        for delivery, delayed in soon:
+            found = to_pass_on(delayed, rules=self._rules)
+            if isinstance(found, Quarantine):
+                handled.failed.append((delivery, never_sent(found)))
+            else:
+                ready.append((delivery, found))
+        if not ready:
+            return
+        routes = self._routes.routes({message.destination for _, message in ready})
+        for delivery, message in ready:
+            route = routes[message.destination]
+            if isinstance(route, Unreachable):
+                self._routes.forget([message.destination])
+                handled.failed.append((delivery, not_reached(route)))
+            else:
+                item = PassedOn(delivery=delivery, message=message, route=route)
+                handled.items.append((item, message.due_at))
+
+
+def _goes_on(read: Read, asks: DelayedMessage, until: datetime) -> bool:
+    """Return whether a message goes on as it is.
+
+    One that somebody had before may have been stored: only the store can tell, and a row that is
+    due is claimed within half a second.
+    """
+    had_before = read.delivery.is_redelivered or is_renewed(read.delivery.message)
+    return asks.due_at <= until and not had_before
+
+
+def understood(deliveries: Iterable[Delivery], handled: Handled) -> Sequence[Read]:
+    """Return what *deliveries* ask for; those that cannot be understood fail for good."""
+    found: list[Read] = []
+    for delivery in deliveries:
+        try:
+            found.append(Read(delivery, read_delayed(delivery.message, queue=delivery.queue)))
+        except NotUnderstood as exc:
+            handled.failed.append((delivery, not_understood(exc)))
+    return found
+
+
+def not_understood(exc: NotUnderstood) -> Failure:
+    """Return why a message can never be carried out."""
+    return Failure(kind="migrator.NotUnderstood", text=str(exc), is_final=True)
+
+
+def never_sent(found: Quarantine) -> Failure:
+    """Return why a message can never be sent."""
+    return Failure(kind="migrator.Unfit", text=f"{found.reason}: {found.detail}", is_final=True)
+
+
+def not_reached(why: Unreachable) -> Failure:
+    """Return why a message cannot be sent now."""
+    return Failure(kind="migrator.DestinationUnreachable", text=f"{why.reason}: {why.detail}")
+
+
+# ── deliveries in hand, in the thread that serves the broker ───────────────────────────────────
+
+
+class Receiver:
+    """Deliveries of ``<queue>.Timeouts`` on their way through the handler into the outbox."""
+
+    def __init__(
+        self,
+        handler: DelayedMessageHandler | None,
+        *,
+        lease: Lease,
+        link: SatelliteLink,
+        policy: RecoverabilityPolicy,
+        outbox: Outbox,
+        time: DatabaseTime,
+        background: Background,
+        fault: FaultPoint,
+    ) -> None:
+        """Handle what *link* delivers; without *handler* there is nothing to be delivered."""
+        self._handler = handler
+        self._lease = lease
+        self._link = link
+        self._policy = policy
+        self._outbox = outbox
+        self._time = time
+        self._background = background
+        self._fault = fault
+        self._waiting: deque[Delivery] = deque()
+        self._in_work: Sequence[Delivery] = ()
+        self.backoff = Backoff()
+        self.pending: Pending[Handled] | None = None
+        """The chunk that is being handled."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a chunk could be begun."""
+        return bool(self._waiting)
+
+    def add(self, delivery: Delivery) -> None:
+        """Put a delivery behind the others; one that came back often is replaced by a copy."""
+        copy = self._policy.renewal(delivery)
+        if copy is None:
+            self.add_as_it_is(delivery)
+        else:
+            self._outbox.add(copy, due_at=self._time.now())
+
+    def add_as_it_is(self, delivery: Delivery) -> None:
+        """Put a delivery behind the others, however often it came back."""
+        self._waiting.append(delivery)
+
+    def begin(self, *, now_s: float) -> None:
+        """Begin with the next chunk, unless one is under way or just failed."""
+        handler = self._handler
+        if self.pending is not None or not self._waiting or handler is None:
+            return
+        if self.backoff.may_try(now_s):
+            chunk, lease = next_chunk(self._waiting), self._lease
+            self._in_work = chunk
+            self.pending = self._background.start(lambda: handler.handle(chunk, lease))
+
+    def finish(self, *, now_s: float) -> None:
+        """Settle the chunk that was handled; what it wants sent waits in the outbox.
+
+        When store or broker did not do their part, the chunk stays in hand and is tried again.
+
+        Raises:
+            LeaseLost: The lane is somebody else's.
+        """
+        if self.pending is None or not self.pending.done():
+            return
+        pending, self.pending = self.pending, None
+        try:
+            handled = pending.result()
+        except (LeaseLost, Interrupted):
+            raise
+        except MigratorError as exc:
+            self.backoff.note(exc, now_s=now_s)
+            self._waiting.extendleft(reversed(self._in_work))
+            return
+        self.backoff.clear()
+        self.settle(handled.settled)
+        if handled.settled:
+            self._fault("intake.acked")
+        for item, due_at in handled.items:
+            self._outbox.add(item, due_at=due_at)
+        for delivery, failure in reversed(handled.failed):  # those tried again keep their order
+            self.fail(delivery, failure)
+
+    def fail(self, delivery: Delivery, failure: Failure) -> None:
+        """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""
+        now = self._time.now()
+        copy = self._policy.next_step(delivery, failure, now=now)
+        if copy is None:
+            self._waiting.appendleft(delivery)
+        else:
+            self._outbox.add(copy, due_at=now)
+
+    def settle(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge *deliveries*: what they asked for is safe elsewhere."""
+        tags = [delivery.tag for delivery in deliveries]
+        self._link.acknowledge(tags)
+        self._policy.forget(tags)
+
+
+def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:
+    """Remove and return the first of *deliveries*, bounded in number and bytes."""
+    chunk: list[Delivery] = []
+    size = 0
+    while deliveries and len(chunk) < _MOST_DELIVERIES and size < _MOST_BYTES:
+        chunk.append(deliveries.popleft())
+        size += len(chunk[-1].message.body)
+    return chunk

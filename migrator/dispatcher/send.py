@@ -1,0 +1,269 @@
+"""Messages that leave when their time has come, and what each answer of the broker means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from migrator.delays.routing import DelaysVersion, Unreachable
+from migrator.dispatcher.due import DueRows
+from migrator.dispatcher.failures import PoisonMessageDetector, RecoverabilityPolicy
+from migrator.dispatcher.link import Delivery, Routed, SatelliteLink
+from migrator.dispatcher.outbox import (
+    Copy,
+    DatabaseTime,
+    Forwarded,
+    Item,
+    Outbox,
+    PassedOn,
+    StoredRow,
+    routed,
+)
+from migrator.dispatcher.receive import Receiver
+from migrator.errors import MessageTooLarge, TargetError, TargetUnavailable
+from migrator.ledger.work import FaultPoint
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.recoverability import Failure
+from migrator.nservicebus.timeouts import BatchId, EndpointName, NativeMessage
+from migrator.rabbitmq.messages import PublishResult
+from migrator.telemetry.ports import Passage, Tracer
+
+AGAIN_AFTER: Final = timedelta(seconds=5)
+"""A copy that no queue took is tried again after this."""
+_REFUSED: Final = Unreachable(
+    reason=Reason.REFUSED, detail="the broker refused it: its queue is full, or in trouble"
+)
+_DISPATCH: Final = "dispatch"
+_FORWARD: Final = "forward"
+
+_Group = tuple[str, BatchId | None]
+
+
+class Sender:
+    """Publishes what is due over one link."""
+
+    def __init__(
+        self,
+        link: SatelliteLink,
+        *,
+        outbox: Outbox,
+        time: DatabaseTime,
+        receiver: Receiver,
+        rows: DueRows,
+        policy: RecoverabilityPolicy,
+        detector: PoisonMessageDetector,
+        version: DelaysVersion,
+        guard: Callable[[], None],
+        fault: FaultPoint,
+        sent: Callable[[float], None],
+        tracer: Tracer,
+    ) -> None:
+        """Send over *link* what *outbox* holds; *guard* raises when nothing more may be sent.
+
+        *sent* is told of each stored row that the broker took: how many seconds after its due
+        time.
+        """
+        self._link = link
+        self._outbox = outbox
+        self._time = time
+        self._receiver = receiver
+        self._rows = rows
+        self._policy = policy
+        self._detector = detector
+        self._version = version
+        self._guard = guard
+        self._fault = fault
+        self._sent = sent
+        self._tracer = tracer
+
+    def send(self) -> None:
+        """Publish what is due and deal with each answer.
+
+        Raises:
+            LeaseLost, Interrupted: Nothing more may be sent.
+            TargetError: The link is gone.
+        """
+        items = self._chosen(self._outbox.take(self._time.now()))
+        if not items:
+            return
+        answers, began_s = PublishResult(), self._time.monotonic_s()
+        try:
+            self._link.publish(self._routed(items), answers)
+        except TargetError as exc:
+            self._look_for_poison(items, answers, exc)
+            raise
+        finally:
+            self._note(items, answers, began_s)
+        self._detector.clear(items)
+        sent = _sorted_out(items, answers)
+        self._confirmed(sent.confirmed)
+        for item in sent.returned:
+            self._not_taken(item, _unroutable(item))
+        for item in sent.refused:
+            self._not_taken(item, _REFUSED)
+        self._rows.settle_answered(items)
+
+    def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return what may be sent together; put aside what ended a channel when it was alone."""
+        harmless = []
+        for item in items:
+            error = self._detector.verdict(item)
+            if error is None:
+                harmless.append(item)
+            else:
+                self._never_taken(item, error)
+        self._rows.settle_answered(items)
+        chosen = self._detector.chosen(harmless)
+        for item in harmless:
+            if len(chosen) < len(harmless) and item is not chosen[0]:
+                self._outbox.add(item, due_at=self._time.now())
+        return chosen
+
+    def _look_for_poison(
+        self, items: Sequence[Item], answers: PublishResult, error: TargetError
+    ) -> None:
+        """Find out which message it was; an exchange may be gone, so routes are asked for anew."""
+        unanswered = _sorted_out(items, answers).refused
+        with_route = (StoredRow, PassedOn)
+        names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
+        self._rows.forget_routes(names)
+        self._detector.note(unanswered, error)
+
+    def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
+        """Yield what is published of *items*, with a step to be killed at in the middle."""
+        half = len(items) // 2
+        for key, message in enumerate(routed(items, version=self._version, now=self._time.now)):
+            self._guard()
+            if key == half and any(isinstance(item, StoredRow) for item in items):
+                self._fault("dispatch.publishing")
+            yield message
+
+    def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
+        """Remember which rows were sent, also when the link is gone."""
+        confirmed, now = _sorted_out(items, answers).confirmed, self._time.now()
+        for item in confirmed:
+            if isinstance(item, StoredRow):
+                self._rows.sending(item).note_sent(item.row)
+                self._sent((now - item.message.due_at).total_seconds())
+        trace(
+            confirmed,
+            tracer=self._tracer,
+            endpoint=self._rows.endpoint,
+            seconds=self._time.monotonic_s() - began_s,
+        )
+
+    def _confirmed(self, items: Sequence[Item]) -> None:
+        """Acknowledge the deliveries whose message, or copy, is confirmed elsewhere."""
+        done: list[Delivery] = []
+        for item in items:
+            if not isinstance(item, StoredRow):
+                self._fault(_step(item))
+                done.append(item.delivery)
+        self._receiver.settle(done)
+
+    def _not_taken(self, item: Item, why: Unreachable) -> None:
+        """Deal with a message that no queue took, or whose queue takes no more."""
+        if isinstance(item, StoredRow):
+            self._rows.sending(item).note_returned(item.row, why)
+        elif isinstance(item, Copy):
+            self._copy_not_taken(item, why)
+        else:
+            self._rows.forget_routes([item.message.destination])
+            text = f"{why.reason}: {why.detail}"
+            self._receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
+
+    def _never_taken(self, item: Item, error: TargetError) -> None:
+        """Deal with a message that ended the channel all by itself."""
+        # neither a missing right nor a missing exchange: then it is the message itself
+        is_ours = type(error) is TargetError or isinstance(error, MessageTooLarge)
+        if isinstance(item, StoredRow) and is_ours:
+            is_large = isinstance(error, MessageTooLarge)
+            reason = Reason.BODY_TOO_LARGE if is_large else Reason.REFUSED
+            self._rows.sending(item).note_unfit(item.row, reason, str(error))
+        elif isinstance(item, StoredRow | Copy):
+            self._not_taken(item, Unreachable(reason=Reason.REFUSED, detail=str(error)))
+        else:
+            failure = Failure(kind="migrator.Refused", text=str(error), is_final=is_ours)
+            self._receiver.fail(item.delivery, failure)
+
+    def _copy_not_taken(self, item: Copy, why: Unreachable) -> None:
+        if item.is_renewal:  # a queue that is full, or no right to write to it
+            self._receiver.add_as_it_is(item.delivery)
+            return
+        if why.reason is Reason.UNROUTABLE and not item.is_final:
+            raise TargetUnavailable(f"queue {item.queue!r} is gone")  # the next link declares it
+        instead = None
+        if why.reason is Reason.UNROUTABLE:
+            instead = self._policy.instead_of_error_queue(item.delivery)
+        again_at = self._time.now() + (AGAIN_AFTER if instead is None else timedelta(0))
+        self._outbox.add(instead or item, due_at=again_at)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What became of the items of one call, each in the order in which they were sent."""
+
+    confirmed: list[Item] = field(default_factory=list)
+    returned: list[Item] = field(default_factory=list)
+    """Unroutable."""
+    refused: list[Item] = field(default_factory=list)
+    """The broker said no (nack), or the connection went away before it said anything."""
+
+
+def _sorted_out(items: Sequence[Item], answers: PublishResult) -> _Sent:
+    sent = _Sent()
+    for key, item in enumerate(items):
+        if key in answers.returned:
+            sent.returned.append(item)
+        elif key in answers.confirmed:
+            sent.confirmed.append(item)
+        else:
+            sent.refused.append(item)
+    return sent
+
+
+def _step(item: PassedOn | Forwarded | Copy) -> str:
+    """Return the name of the step between a confirmed message and its acknowledgement."""
+    if isinstance(item, Copy):
+        return "error.published" if item.is_final else "retry.published"
+    return "pass_on.confirmed" if isinstance(item, PassedOn) else "forward.confirmed"
+
+
+def _unroutable(item: Item) -> Unreachable:
+    where = item.queue if isinstance(item, Copy) else item.message.destination
+    detail = f"the broker returned it: nothing is bound for {where!r}"
+    return Unreachable(reason=Reason.UNROUTABLE, detail=detail)
+
+
+def trace(items: Sequence[Item], *, tracer: Tracer, endpoint: EndpointName, seconds: float) -> None:
+    """Tell *tracer* of *items*, all of which the broker has; most are of no trace at all."""
+    if not tracer.pick(message for _, message in _native(items)):
+        return
+    groups: dict[_Group, list[NativeMessage]] = {}
+    for group, message in _native(items):
+        groups.setdefault(group, []).append(message)
+    for (work, batch), messages in groups.items():
+        passage = Passage(
+            work=work,
+            endpoint=endpoint,
+            batch=batch,
+            mode=work,
+            rows=len(messages),
+            seconds=seconds,
+            traced=tracer.pick(messages),
+            is_whole=False,
+        )
+        tracer.tell(passage)
+
+
+def _native(items: Sequence[Item]) -> Iterator[tuple[_Group, NativeMessage]]:
+    """Yield what goes to an endpoint, and with what; not the copies of messages that failed."""
+    for item in items:
+        if isinstance(item, StoredRow):
+            yield (_DISPATCH, item.batch), item.message
+        elif isinstance(item, Forwarded):
+            yield (_FORWARD, None), item.message
+        elif not isinstance(item, Copy):
+            yield (_DISPATCH, None), item.message
