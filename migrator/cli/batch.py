@@ -1,23 +1,37 @@
-"""``migrator batch``: batches of which nobody can tell whether they were handed over."""
+"""``migrator batch``: batches of which nobody can tell whether they were handed over.
+
+Rules of this file: what is half done is not closed while its document store answers, whatever the
+operator says; what is recorded is recorded with the evidence.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from migrator.app import App
-from migrator.cli.closing import Closing, ClosingRows
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, Yes, confirmed, session_of
 from migrator.cli.status import status_document
-from migrator.errors import ConfigError, ExitCode
-from migrator.ledger.operator_actions import Resolution
-from migrator.ledger.returning import GoingBack
-from migrator.ledger.states import HALF_DONE, BatchState
-from migrator.ledger.work import Batch
+from migrator.errors import (
+    ConfigError,
+    ExitCode,
+    PreflightRefused,
+    SourceElsewhere,
+    SourceGone,
+    StoreError,
+)
+from migrator.ledger.operator_actions import HalfDoneOutcome, Resolution
+from migrator.ledger.returning import TOWARDS, GoingBack, ReturnOutcome
+from migrator.ledger.states import HALF_DONE, BatchState, RowState
+from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
+
+if TYPE_CHECKING:
+    from migrator.stores.documents.claims import DocumentClaims
 
 verbs = typer.Typer(help="Batches whose outcome is doubtful: list, resolve.")
 _OUTCOMES: Final = ("handed-over", "claimed", "quarantined", "written-off")
@@ -151,12 +165,11 @@ def resolve(
         app.ledger_facts.verify()
         found = app.batches.find(BatchId(batch))
         going = app.returning.under_way(BatchId(batch))
+        closing = _Closing(app, store_is_gone=store_is_gone, yes=yes, is_dry_run=dry_run)
         if found is not None and found.state in HALF_DONE:
-            closing = Closing(app, found, store_is_gone=store_is_gone)
-            told = closing.close(outcome, yes=yes, is_dry_run=dry_run)
+            told = closing.batch(found, outcome)
         elif going:
-            rows = ClosingRows(app, going, store_is_gone=store_is_gone)
-            told = rows.close(outcome, yes=yes, is_dry_run=dry_run)
+            told = closing.rows(going, outcome)
         else:
             told = _resolved(app, batch, outcome, yes=yes and not dry_run)
     if session.wants_json:
@@ -183,3 +196,115 @@ def _resolution(outcome: str) -> Resolution:
         f"only what is half done, of a store that is gone, can be {outcome}; a doubtful batch is "
         "handed-over or claimed"
     )
+
+
+class _Closing:
+    """Closes what is half done and whose document store is gone."""
+
+    def __init__(self, app: App, *, store_is_gone: bool, yes: bool, is_dry_run: bool) -> None:
+        """Count a store that does not answer as gone if *store_is_gone*."""
+        self._app = app
+        self._store_is_gone = store_is_gone
+        self._yes = yes
+        self._is_dry_run = is_dry_run
+
+    def batch(self, batch: Batch, outcome: str) -> dict[str, object]:
+        """Record *outcome* of a half-done batch; return what was, or would be, done.
+
+        Raises:
+            ConfigError: *outcome* is none of a half-done batch, or ``--yes`` is missing.
+            PreflightRefused: The store answers, or may do so later. Nothing was changed.
+            LedgerError: A process holds the lane. Nothing was changed.
+        """
+        towards = _half_done_outcome(outcome)
+        evidence = self._evidence(
+            lambda claims: claims.still_there(batch),
+            finish="`migrator run --once` or `migrator rollback` finishes the batch",
+        )
+        told: dict[str, object] = {
+            "batch": batch.id,
+            "as": outcome,
+            "state": batch.state,
+            "source": batch.source,
+            "rows": batch.size,
+            "evidence": evidence,
+        }
+        say(f"batch {batch.id} is {batch.state}, {batch.size} rows of {batch.source}: {evidence}")
+        if self._is_dry_run:
+            return told
+        confirmed(yes=self._yes, what=f"batch {batch.id} would be recorded as {outcome}")
+        event = self._app.runs.event("batch_resolved", detail=told, batch=batch.id)
+        self._app.upkeep.close_half_done(batch.id, towards, evidence=evidence, event=event)
+        return told
+
+    def rows(self, under_way: Sequence[GoingBack], outcome: str) -> dict[str, object]:
+        """Record *outcome* of rows of one settled batch; see ``batch``, which raises the same."""
+        decided = _return_outcome(outcome, under_way)
+        (going,) = [each for each in under_way if each.towards is TOWARDS[decided]]
+        ids = self._app.returning.ids(going)
+        endpoint = StoreEndpoint(name=going.endpoint, source=going.source)
+        evidence = self._evidence(
+            lambda claims: claims.count_there(endpoint, ids),
+            finish="`migrator rollback` or `migrator recall` finishes it",
+        )
+        told: dict[str, object] = {
+            "batch": going.batch,
+            "as": outcome,
+            "state": f"going back, {going.towards}",
+            "source": going.source,
+            "rows": going.rows,
+            "evidence": evidence,
+        }
+        say(f"{going.rows} rows of batch {going.batch} go back to {going.source}: {evidence}")
+        if self._is_dry_run:
+            return told
+        confirmed(yes=self._yes, what=f"{going.rows} rows would be recorded as {outcome}")
+        event = self._app.runs.event("batch_resolved", detail=told, batch=going.batch)
+        self._app.returning.close(going, decided, evidence=evidence, event=event)
+        return told
+
+    def _evidence(self, count: Callable[[DocumentClaims], int], *, finish: str) -> str:
+        """Return how it is known that the store is gone; *count* asks how many timeouts it has.
+
+        Raises:
+            PreflightRefused: It answers, or may do so later; says how to *finish* instead.
+        """
+        try:
+            if (side := self._app.document_side) is None:
+                raise SourceElsewhere(f"store.kind is {self._app.settings.store.kind} now")
+            there = count(side.claims)
+        except StoreError as exc:
+            if isinstance(exc, SourceGone) and not isinstance(exc, SourceElsewhere):
+                return str(exc)
+            if self._store_is_gone:
+                return f"{exc}; by the word of the operator, the store is gone"
+            raise PreflightRefused(
+                f"the store may still tell what became of it ({exc}); if it is gone for good, say "
+                "--store-is-gone. Nothing was changed"
+            ) from exc
+        raise PreflightRefused(
+            f"the store answers, and has {there} of its timeouts: {finish} by what the store "
+            "tells. Nothing was changed"
+        )
+
+
+_GOING_BACK: Final = {
+    RowState.RECALLED: "that were being recalled",
+    RowState.RELEASED: "on their way out of quarantine",
+}
+
+
+def _return_outcome(outcome: str, going: Sequence[GoingBack]) -> ReturnOutcome:
+    allowed = [each for each in ReturnOutcome if TOWARDS[each] in {g.towards for g in going}]
+    if outcome in allowed:
+        return ReturnOutcome(outcome)
+    what = " and ".join(_GOING_BACK[each.towards] for each in going)
+    raise ConfigError(f"rows {what} are {' or '.join(allowed)}")
+
+
+def _half_done_outcome(outcome: str) -> HalfDoneOutcome:
+    if outcome == "claimed":
+        return BatchState.CLAIMED
+    if outcome == "written-off":
+        return BatchState.RELEASED
+    raise ConfigError("a half-done batch was never passed on: it is claimed or written-off")

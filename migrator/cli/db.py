@@ -1,4 +1,4 @@
-"""``migrator db``: the ledger's tables."""
+"""``migrator db``: the ledger's tables; ``migrator ledger``: what is kept of settled rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from migrator.cli.failover import settle_lost_window
 from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of
-from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, session_of
+from migrator.cli.session import AllEndpoints, Endpoints, Json, Yes, confirmed, duration, session_of
 from migrator.errors import ConfigError
 from migrator.ledger import version
 from migrator.ledger.grants import GrantedTable
 from migrator.ledger.grants import grants as ledger_grants
+from migrator.nservicebus.timeouts import RunId
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.stores.sql.legacy_table import LegacyTable
 
@@ -203,3 +204,51 @@ def adopt(
             keep_ledger(session, app, yes=yes, is_dry_run=dry_run)
         else:
             adopt_ledger(session, app, yes=yes and not dry_run)
+
+
+ledger_verbs = typer.Typer(help="What is kept of settled rows: purge.", no_args_is_help=True)
+
+
+@ledger_verbs.callback()
+def _ledger_group() -> None:
+    """What is kept of settled rows: purge."""
+
+
+@ledger_verbs.command(
+    epilog="""\b
+Examples:
+  migrator ledger purge --older-than 90d --yes
+  migrator ledger purge --run 12 --yes"""
+)
+def purge(
+    context: typer.Context,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="Only rows settled, and due, longer ago than this."),
+    ] = "30d",
+    run: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only rows that this run claimed.")
+    ] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete bodies and headers of rows that were handed over or given back long ago.
+
+    The counts stay; rows in quarantine stay, and rows that are not due yet.
+    """
+    session = session_of(context, as_json=as_json)
+    loaded = session.load()
+    age = duration("--older-than", older_than)
+    confirmed(
+        yes=yes, what=f"rows settled and due more than {older_than} ago would be deleted for good"
+    )
+    with opened(loaded) as app:
+        app.ledger_facts.verify()
+        before = app.clock.now() - age
+        count = app.upkeep.purge(before=before, run=None if run is None else RunId(run))
+        detail = {"before": before.isoformat(), "run": run, "rows": count}
+        app.runs.record("ledger_purged", detail=detail, batch=None)
+    if session.wants_json:
+        write_json("ledger-purge", {"before": before, "rows": count})
+    else:
+        say(f"{count} rows deleted")

@@ -12,8 +12,8 @@ import typer
 
 import migrator
 from migrator.cli.lazy import LazyGroup, Verb
-from migrator.cli.output import say, write_text
-from migrator.cli.session import TRACEBACKS, Session, given, session_of
+from migrator.cli.output import say, write_json, write_table, write_text
+from migrator.cli.session import TRACEBACKS, Json, Session, given, session_of
 from migrator.errors import ExitCode, MigratorError
 
 
@@ -118,8 +118,8 @@ class Verbs(LazyGroup):
         ),
         Verb("db", "db:verbs", "The ledger's tables: upgrade, current, sql, grants, adopt."),
         Verb("broker", "broker:verbs", "The broker: grants."),
-        Verb("ledger", "ledger:verbs", "What is kept of settled rows: purge."),
-        Verb("config", "settings:verbs", "Show the settings in force."),
+        Verb("ledger", "db:ledger_verbs", "What is kept of settled rows: purge."),
+        Verb("config", "root:config_verbs", "Show the settings in force."),
     )
 
 
@@ -209,6 +209,39 @@ def _global_options(
         given("broker.management_url", management_url, "--management-url"),
     )
     session.options = [option for option in urls if option is not None]
+
+
+config_verbs = typer.Typer(help="Show the settings in force.", no_args_is_help=True)
+
+
+@config_verbs.command(
+    epilog="""\b
+Examples:
+  migrator config show
+  migrator --config /etc/migrator/migrator.toml config show --json
+  MIGRATOR_HANDOVER__CUTOFF=0s migrator config show"""
+)
+def show(context: typer.Context, as_json: Json = False) -> None:
+    """Show every setting with its value, where it came from and what it means.
+
+    Secrets are masked. Nothing is connected to.
+    """
+    from migrator import config
+
+    session = session_of(context, as_json=as_json)
+    loaded = session.load()
+    rows = config.describe(loaded)
+    if session.wants_json:
+        settings = [
+            {"key": r.key, "value": r.value, "origin": r.origin, "meaning": r.meaning} for r in rows
+        ]
+        write_json("config", {"file": loaded.file and str(loaded.file), "settings": settings})
+        return
+    say(f"settings file: {loaded.file or 'none'}")
+    write_table(
+        ("setting", "value", "origin", "meaning"),
+        ((r.key, config.show_text(r.value), r.origin, r.meaning) for r in rows),
+    )
 
 
 def every_verb() -> LazyGroup:

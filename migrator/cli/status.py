@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from migrator.app import App
 from migrator.cli.control import Socket, client_of
-from migrator.cli.daemon import show_daemon
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
 from migrator.cli.session import Json, Session, duration, session_of
+from migrator.delays.depths import span_text
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
@@ -86,7 +86,7 @@ def _ask_daemon(session: Session, client: DaemonClient, pause_s: float | None) -
         found = client.status()
         if not session.wants_json:
             _clear(is_repeated=pause_s is not None)
-            show_daemon(found)
+            _show_daemon(found)
         else:
             write_text(json_text(found) if pause_s is None else json.dumps(found))
         if pause_s is None:
@@ -252,3 +252,55 @@ def _remarks(progress: Progress) -> Iterator[str]:
     claimed = sum(e.count(BatchState.CLAIMED) for e in progress.endpoints)
     if claimed and not any(lane.is_alive for lane in progress.lanes):
         yield f"{claimed} claimed rows wait, but nobody works: start `migrator run`"
+
+
+# ── what a running daemon says of itself ────────────────────────────────────────────────────────
+
+
+def _show_daemon(found: Mapping[str, Any]) -> None:
+    """Write the document ``migrator/daemon/1`` to stdout, for people."""
+    write_text(f"migrator {found['version']}, {found['owner']}")
+    for hold in found["holds"]:
+        whom = "everything" if hold["endpoint"] is None else hold["endpoint"]
+        write_text(f"{whom} waits since {_time(hold['since'])}: {hold['text']}")
+    write_table(
+        ("endpoint", "mode", "in store", "rows/s", "empty in", "waits for"),
+        [_endpoint_row(view) for view in found["working_on"]],
+    )
+    knobs = ", ".join(f"{knob} {value}" for knob, value in found["knobs"].items())
+    write_text(f"set now: {knobs}")
+    for line in (*_job_lines(found), *_gaps(found)):
+        write_text(line)
+
+
+def _job_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what came of jobs the last time, and what was missed."""
+    for job in found.get("jobs", ()):
+        if (last := job["last"]) is not None:
+            sign = "" if last["is_fine"] else "look at this: "
+            yield f"{job['job']}, {_time(last['at'])}: {sign}{last['text']}"
+    missed = [f"{job['job']} {job['missed']}" for job in found.get("jobs", ()) if job["missed"]]
+    if missed:
+        yield f"missed since the start: {', '.join(missed)}"
+
+
+def _endpoint_row(view: Mapping[str, Any]) -> Sequence[object]:
+    rate, eta_s = view["rate_per_s"], view["eta_s"]
+    return (
+        view["endpoint"],
+        view["mode"],
+        view["in_store"],
+        None if rate is None else f"{rate:.1f}",
+        None if eta_s is None else span_text(int(eta_s)),
+        ", ".join(dict.fromkeys(hold["signal"] for hold in view["holds"])),
+    )
+
+
+def _gaps(found: Mapping[str, Any]) -> Iterator[str]:
+    for gap in found["not_known"]:
+        yield f"not known: {gap}"
+    yield f"as of {found['age_s']:.0f} s ago"
+
+
+def _time(text: str) -> str:
+    return text.replace("T", " ")[:19] + " UTC"
