@@ -285,7 +285,6 @@ class App(BrokerParts, LedgerParts):
         return StagedHandOver(
             batches=self.batches,
             clock=self.clock,
-            version=self.plan.delays,
             staging=link.staging(),
             lease=lease,
             receipt_deadline_s=self.settings.handover.receipt_deadline.total_seconds(),

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Link
-from migrator.handover.prepare import Prepared, at_half, outgoing
+from migrator.handover.prepare import Prepared, at_half, with_delays
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
@@ -41,14 +41,12 @@ class DirectHandOver:
         batches: Batches,
         holding: Holding,
         clock: Clock,
-        version: DelaysVersion,
         fault: FaultPoint,
     ) -> None:
-        """Publish into the levels of *version*."""
+        """Publish what *batches* hold; *holding* gets what has no destination."""
         self._batches = batches
         self._holding = holding
         self._clock = clock
-        self._version = version
         self._fault = fault
         self._answered: dict[Attempt, tuple[PublishResult, _Refusals]] = {}
 
@@ -75,7 +73,7 @@ class DirectHandOver:
         settled, refusals = self._answered[batch.current_attempt]
         tell(f"publishing batch {batch.id}")
         while rest := [m for m in prepared.messages if not _is_answered(m.row_index, settled)]:
-            messages = outgoing(rest, version=self._version, clock=self._clock, least_delay_s=0)
+            messages = with_delays(rest, clock=self._clock, least_delay_s=0)
             halfway = at_half(messages, len(rest), lambda: self._fault("direct.publishing"))
             link.publish(batch.current_attempt, halfway, settled)
             if left := len(prepared.messages) - len(settled.confirmed) - len(settled.returned):

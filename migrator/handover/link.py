@@ -13,10 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion, has_delay, level_name
+from migrator.delays.routing import (
+    DelaysVersion,
+    entry_level,
+    has_delay,
+    level_name,
+    routing_key,
+)
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
-from migrator.handover.ports import Outgoing, Staging
+from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BITS, Lane
@@ -154,9 +160,7 @@ class RabbitLink:
         """Why the broker makes us wait (memory or disk alarm), or None."""
         return self._connection.blocked_reason
 
-    def publish(
-        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
-    ) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
         """Publish into the native delays; see ``ports.Link``."""
         self._publisher.publish(attempt, self._encoded(attempt, messages), result)
 
@@ -198,17 +202,16 @@ class RabbitLink:
             self._connection.abandon()
         self._connection.loop.close()
 
-    def _encoded(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[EncodedMessage]:
+    def _encoded(self, attempt: Attempt, messages: Iterable[Delayed]) -> Iterator[EncodedMessage]:
         ledger_id = self._settings.ledger_id
-        for outgoing in messages:
-            message, address = outgoing.message, outgoing.address
+        # a delay of 0 is routed through by level 00's exchange; its queue would add a second
+        at_once = level_name(self._settings.version, 0)
+        for message, delay_s in messages:
             app_id = build_tag(ledger_id, attempt, message.row_index)
-            # a delay of 0 is routed through by level 00's exchange; its queue would add a second
-            exchange = self._exchanges[address.level] if outgoing.delay_s else address.exchange
             yield EncodedMessage(
                 message.row_index,
-                exchange,
-                address.routing_key,
+                self._exchanges[entry_level(delay_s)] if delay_s else at_once,
+                routing_key(delay_s, message.destination),
                 encode_properties(message, app_id=app_id, headers=message.headers),
                 message.body,
             )

@@ -9,21 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from migrator.delays.routing import Address
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import NativeMessage
 from migrator.rabbitmq.messages import PublishResult
 
+Delayed = tuple[NativeMessage, int]
+"""A message and the delay it gets in this attempt, in whole seconds.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """One message with the delay it gets in this pass."""
-
-    message: NativeMessage
-    delay_s: int
-    """0: already due; routed through to the destination at once."""
-    address: Address
-    """The native exchange, level and key; the link may know a faster way to the same level."""
+0: already due; routed through to the destination at once.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +42,7 @@ class Link(Protocol):
         """Why the broker makes us wait (memory or disk alarm), or None."""
         ...
 
-    def publish(
-        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
-    ) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
         """Publish mandatory into the native delays; return once each message was answered.
 
         *messages* is read lazily, as the window of unconfirmed messages allows, so that delays
@@ -100,7 +92,7 @@ class Staging(Protocol):
     ``commit`` or ``settle_receipt``.
     """
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
         """Put all messages and then the receipt into the staging queue, all confirmed.
 
         Raises:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from migrator.delays.destinations import Destinations
-from migrator.delays.routing import DelaysVersion, address, delay_s
+from migrator.delays.routing import delay_s
 from migrator.handover.holding import Holding, Lost
-from migrator.handover.ports import Outgoing
+from migrator.handover.ports import Delayed
 from migrator.ledger.ports import Batches
 from migrator.ledger.work import Batch, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Rules, convert
@@ -108,29 +108,21 @@ class Preparer:
         )
 
 
-def outgoing(
-    messages: Iterable[NativeMessage], *, version: DelaysVersion, clock: Clock, least_delay_s: int
-) -> Iterator[Outgoing]:
+def with_delays(
+    messages: Iterable[NativeMessage], *, clock: Clock, least_delay_s: int
+) -> Iterator[Delayed]:
     """Yield each message with the delay it has at the moment it is asked for.
 
     Args:
         messages: In the order in which they shall be published.
-        version: Generation of the delay levels.
         clock: Read for every message: the broker may make us wait between two.
         least_delay_s: 1 for staged passes, which have no way for a delay of 0 (docs/adr/0003).
     """
     for message in messages:
-        delay = max(delay_s(message.due_at, now=clock.now()), least_delay_s)
-        yield Outgoing(
-            message=message,
-            delay_s=delay,
-            address=address(version, delay, message.destination),
-        )
+        yield message, max(delay_s(message.due_at, now=clock.now()), least_delay_s)
 
 
-def at_half(
-    messages: Iterable[Outgoing], count: int, call: Callable[[], None]
-) -> Iterator[Outgoing]:
+def at_half(messages: Iterable[Delayed], count: int, call: Callable[[], None]) -> Iterator[Delayed]:
     """Yield *messages* unchanged and run *call* before the middle one of *count*."""
     for index, message in enumerate(messages):
         if index == count // 2:

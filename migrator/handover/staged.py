@@ -21,10 +21,9 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Final
 
-from migrator.delays.routing import DelaysVersion
 from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
 from migrator.handover.ports import Staging
-from migrator.handover.prepare import Prepared, at_half, outgoing
+from migrator.handover.prepare import Prepared, at_half, with_delays
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
 from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
@@ -55,7 +54,6 @@ class StagedHandOver:
         *,
         batches: Batches,
         clock: Clock,
-        version: DelaysVersion,
         staging: Staging,
         lease: Lease,
         receipt_deadline_s: float,
@@ -70,7 +68,6 @@ class StagedHandOver:
         self._guard = guard
         self._batches = batches
         self._clock = clock
-        self._version = version
         self._staging = staging
         self._lease = lease
         self._receipt_deadline_s = receipt_deadline_s
@@ -172,9 +169,7 @@ class StagedHandOver:
         return batch
 
     def _publish(self, batch: Batch, prepared: Prepared) -> None:
-        messages = outgoing(
-            prepared.messages, version=self._version, clock=self._clock, least_delay_s=1
-        )
+        messages = with_delays(prepared.messages, clock=self._clock, least_delay_s=1)
         count = len(prepared.messages)
         halfway = at_half(messages, count, lambda: self._fault("staged.publishing"))
         self._staging.publish(batch.current_attempt, halfway)

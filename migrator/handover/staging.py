@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, entry_level, level_name, routing_key
 from migrator.errors import HandOverDoubtful, TargetUnavailable
-from migrator.handover.ports import Held, Outgoing
+from migrator.handover.ports import Delayed, Held
 from migrator.nservicebus.headers import CONFIRMATION_ID
 from migrator.nservicebus.tags import Attempt, MessageTag, UnknownTag, build_tag, parse_tag
 from migrator.nservicebus.timeouts import BITS, Lane
@@ -160,7 +160,7 @@ class RabbitStaging:
         self._receipts_channel = connection.channel()
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
         """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
         settled = PublishResult()
         self._published.add(attempt)
@@ -236,16 +236,15 @@ class RabbitStaging:
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def _encoded(self, attempt: Attempt, messages: Iterable[Outgoing]) -> Iterator[EncodedMessage]:
+    def _encoded(self, attempt: Attempt, messages: Iterable[Delayed]) -> Iterator[EncodedMessage]:
         ledger_id, exchange = self._queues.ledger_id, self._queues.staging
-        for outgoing in messages:
-            message = outgoing.message
-            headers = message.headers | {CONFIRMATION_ID: str(outgoing.address.level)}
+        for message, delay_s in messages:
+            headers = message.headers | {CONFIRMATION_ID: str(entry_level(delay_s))}
             app_id = build_tag(ledger_id, attempt, message.row_index)
             yield EncodedMessage(
                 message.row_index,
                 exchange,
-                outgoing.address.routing_key,
+                routing_key(delay_s, message.destination),
                 encode_properties(message, app_id=app_id, headers=headers),
                 message.body,
             )

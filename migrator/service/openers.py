@@ -90,7 +90,6 @@ class LaneOpener:
                 batches=app.batches,
                 holding=holding,
                 clock=app.clock,
-                version=app.plan.delays,
                 fault=app.fault,
             ),
             claiming=OneByOne(pools, "claiming"),

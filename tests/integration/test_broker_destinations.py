@@ -25,9 +25,9 @@ from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
     connection,
+    delayed,
     link_settings,
     opened,
-    outgoing,
     plain_channel,
     take,
     wait_until,
@@ -126,7 +126,7 @@ def test_bound_destinations_are_reached(url: str) -> None:
     settled = PublishResult()
     with opened(link_settings(url)) as link:
         messages = [
-            outgoing(1, row, destination=name) for row, name in enumerate(("Billing", "Bürø.☃"))
+            delayed(1, row, destination=name) for row, name in enumerate(("Billing", "Bürø.☃"))
         ]
         link.publish(an_attempt(), messages, settled)
     assert settled.confirmed == {0, 1}
@@ -251,9 +251,9 @@ def test_the_least_permissions_are_enough(vhost: Vhost) -> None:
     assert not _reasons(_destinations(limited), "Sales.Orders")
     settled = PublishResult()
     with opened(link_settings(limited)) as link:
-        link.publish(an_attempt(1), [outgoing(0, 0), outgoing(64, 1)], settled)
+        link.publish(an_attempt(1), [delayed(0, 0), delayed(64, 1)], settled)
         staging = link.staging()
-        staging.publish(an_attempt(2), [outgoing(1, 0)])
+        staging.publish(an_attempt(2), [delayed(1, 0)])
         assert staging.wait(lambda: an_attempt(2) in staging.held(), 30)
         assert staging.wait(lambda: staging.held()[an_attempt(2)].has_receipt, 30)
         staging.commit(an_attempt(2), frozenset({0}))

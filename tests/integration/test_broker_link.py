@@ -15,7 +15,7 @@ from dev.servers import RabbitNode
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, ClockInDoubt, LeaseLost, TargetError, TargetUnavailable
 from migrator.handover.link import RabbitLink, open_link
-from migrator.handover.ports import Outgoing
+from migrator.handover.ports import Delayed
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.connection import TlsFiles
 from migrator.rabbitmq.messages import PublishResult
@@ -26,9 +26,9 @@ from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
     connection,
+    delayed,
     link_settings,
     opened,
-    outgoing,
     plain_channel,
     vhost_with_levels,
     wait_until,
@@ -72,9 +72,7 @@ def test_an_unroutable_message_is_matched_to_its_row(url: str) -> None:
         channel.queue_declare("here", durable=True)
         channel.queue_bind("here", "nsb.v2.delay-delivery", "#.here")
     settled = PublishResult()
-    messages = [
-        outgoing(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)
-    ]
+    messages = [delayed(0, row, destination="here" if row % 3 else "nowhere") for row in range(300)]
     with opened(link_settings(url)) as link:
         link.publish(an_attempt(), messages, settled)
     assert settled.returned == set(range(0, 300, 3))
@@ -91,7 +89,7 @@ def test_refused_rows_are_in_neither_set(vhost: Vhost) -> None:
         for number in range(1, 6):
             settled = PublishResult()
             link.publish(
-                an_attempt(1, number), (outgoing(DAY_S, row) for row in range(300)), settled
+                an_attempt(1, number), (delayed(DAY_S, row) for row in range(300)), settled
             )
             confirmed += len(settled.confirmed)
             assert not settled.returned
@@ -107,11 +105,11 @@ def test_nothing_is_sent_once_the_guard_says_so(url: str) -> None:
         if lost.is_set():
             raise LeaseLost("lane 0: the lease is no longer ours")
 
-    def messages() -> Iterator[Outgoing]:
+    def messages() -> Iterator[Delayed]:
         for row in range(1000):
             if row == 200:
                 lost.set()
-            yield outgoing(DAY_S, row)
+            yield delayed(DAY_S, row)
 
     with opened(link_settings(url), guard=guard) as link, pytest.raises(LeaseLost):
         link.publish(an_attempt(), messages(), settled)
@@ -126,11 +124,11 @@ def test_large_bodies_arrive_whole(url: str) -> None:
         channel.queue_declare("large", durable=True)
         channel.queue_bind("large", "nsb.v2.delay-delivery", "#.large")
 
-    def messages(link: RabbitLink) -> Iterator[Outgoing]:
+    def messages(link: RabbitLink) -> Iterator[Delayed]:
         nonlocal largest
         for row, body in bodies.items():
             largest = max(largest, link._connection.buffered_bytes)
-            yield outgoing(0, row, destination="large", body=body)
+            yield delayed(0, row, destination="large", body=body)
 
     with opened(link_settings(url)) as link:
         link.publish(an_attempt(), messages(link), PublishResult())
@@ -156,11 +154,11 @@ def test_the_window_bounds_what_is_drawn(
     line = proxy(url)
     drawn = 0
 
-    def messages() -> Iterator[Outgoing]:
+    def messages() -> Iterator[Delayed]:
         nonlocal drawn
         for row in range(10_000):
             drawn += 1
-            yield outgoing(DAY_S, row, body=b"x" * body_bytes)
+            yield delayed(DAY_S, row, body=b"x" * body_bytes)
 
     settled = PublishResult()
     with opened(link_settings(line.url(url), limits=limits)) as link:
@@ -177,9 +175,9 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
     """Answers to messages of a pass that broke off do not settle rows of a later one."""
     line = proxy(url)
 
-    def broken_off() -> Iterator[Outgoing]:
+    def broken_off() -> Iterator[Delayed]:
         for row in range(200):
-            yield outgoing(DAY_S, row)
+            yield delayed(DAY_S, row)
         raise RuntimeError("the lease is lost")
 
     first, second = PublishResult(), PublishResult()
@@ -188,7 +186,7 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
         with pytest.raises(RuntimeError):
             link.publish(an_attempt(attempt=1), broken_off(), first)
         line.resume()
-        link.publish(an_attempt(attempt=2), [outgoing(DAY_S, 150)], second)
+        link.publish(an_attempt(attempt=2), [delayed(DAY_S, 150)], second)
         assert second.confirmed == {150}
         link.idle(0.2)
     assert first.confirmed <= set(range(200))
@@ -198,9 +196,9 @@ def test_what_a_broken_off_pass_is_owed_is_not_counted_for_the_next(
 def test_what_is_sent_before_the_clock_jumps_is_answered(fresh_url: str) -> None:
     """Else it would be sent again, although no connection was lost."""
 
-    def messages() -> Iterator[Outgoing]:
+    def messages() -> Iterator[Delayed]:
         for row in range(100):
-            yield outgoing(DAY_S, row)
+            yield delayed(DAY_S, row)
         raise ClockInDoubt("it jumped", earliest=datetime.now(UTC))
 
     settled = PublishResult()
@@ -219,7 +217,7 @@ def test_a_wire_cut_at_any_byte_leaves_the_truth(url: str, proxy: PlaceProxy, co
     with opened(link_settings(line.url(url))) as link:
         line.cut_after_bytes(count)
         with pytest.raises(TargetUnavailable):
-            link.publish(an_attempt(), (outgoing(DAY_S, row) for row in range(2000)), settled)
+            link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(2000)), settled)
         with pytest.raises(TargetUnavailable):
             link.idle(0)
     assert not settled.returned
@@ -243,7 +241,7 @@ def test_a_cut_around_the_answer_leaves_the_truth(
 
 
 def _publish_and_idle(link: RabbitLink, settled: PublishResult) -> None:
-    link.publish(an_attempt(), [outgoing(DAY_S)], settled)
+    link.publish(an_attempt(), [delayed(DAY_S)], settled)
     link.idle(10)
 
 
@@ -254,10 +252,10 @@ def test_an_entry_without_its_level_ends_the_link(url: str) -> None:
         with plain_channel(url) as channel:
             channel.queue_unbind("nsb.v2.delay-level-16", "migrator.entry.v2.16", "")
         with pytest.raises(TargetUnavailable, match=r"migrator\.entry\.v2\.16 leads to no queue"):
-            link.publish(an_attempt(), [outgoing(DAY_S)], settled)
+            link.publish(an_attempt(), [delayed(DAY_S)], settled)
     assert settled == PublishResult()
     with opened(link_settings(url)) as link:
-        link.publish(an_attempt(), [outgoing(DAY_S)], settled)
+        link.publish(an_attempt(), [delayed(DAY_S)], settled)
     assert settled.confirmed == {0}
 
 
@@ -279,7 +277,7 @@ def test_a_memory_alarm_blocks_with_a_reason_and_then_goes_on(
         with opened(link_settings(url)) as link:
             helper = threading.Thread(target=end_the_alarm, args=(link,))
             helper.start()
-            link.publish(an_attempt(), (outgoing(DAY_S, row) for row in range(5000)), settled)
+            link.publish(an_attempt(), (delayed(DAY_S, row) for row in range(5000)), settled)
             helper.join()
             reasons.append(link.blocked_reason)
     finally:
@@ -295,7 +293,7 @@ def test_a_broker_that_blocks_too_long_is_given_up(rabbit_node: RabbitNode, url:
     try:
         with opened(link_settings(url, blocked_deadline_s=1.0)) as link:
             with pytest.raises(TargetUnavailable, match="blocked us past the deadline"):
-                link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
+                link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
             began_s = time.monotonic()
             link.close()
             assert time.monotonic() - began_s < 8
@@ -326,7 +324,7 @@ def test_without_rights_the_native_exchanges_are_used(
     limited = vhost.node.amqp_url(vhost.name, user="plain", password="pw")
     settled = PublishResult()
     with caplog.at_level(logging.WARNING, "migrator"), opened(link_settings(limited)) as link:
-        link.publish(an_attempt(), [outgoing(DAY_S)], settled)
+        link.publish(an_attempt(), [delayed(DAY_S)], settled)
     assert settled.confirmed == {0}
     assert [r.action for r in caplog.records if hasattr(r, "action")] == [
         "entries_refused",
@@ -345,7 +343,7 @@ def test_a_refused_publish_is_no_network_problem(vhost: Vhost, fresh_url: str) -
         opened(link_settings(limited, use_entries=False)) as link,
         pytest.raises(AccessRefused, match=r"nsb\.v2\.delay-level-16"),
     ):
-        link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
+        link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
 
 
 def test_absent_levels_are_told(vhost: Vhost) -> None:
@@ -397,11 +395,11 @@ def test_a_killed_broker_ends_the_link(rabbit_node: RabbitNode) -> None:
     with RabbitNode() as node:
         create_delays(connection(node.amqp_url()), V2)
 
-        def messages() -> Iterator[Outgoing]:
+        def messages() -> Iterator[Delayed]:
             for row in range(20_000):
                 if row == 3000:
                     node.kill()
-                yield outgoing(DAY_S, row)
+                yield delayed(DAY_S, row)
 
         link = open_link(link_settings(node.amqp_url()), lane=Lane(0), owner="t", prefetch=10)
         with pytest.raises(TargetUnavailable):
@@ -418,7 +416,7 @@ def test_both_connection_string_forms_reach_the_broker(rabbit_node: RabbitNode, 
     pairs = f"host=127.0.0.1:{rabbit_node.amqp_port};virtualHost={name};username=guest"
     for text in (url, pairs):
         with opened(link_settings(text)) as link:
-            link.publish(an_attempt(), [outgoing(DAY_S)], PublishResult())
+            link.publish(an_attempt(), [delayed(DAY_S)], PublishResult())
     wait_until(lambda: _waiting(url) == before + 2)
 
 
@@ -444,7 +442,7 @@ def test_tls_with_our_authority_and_a_client_certificate(
     create_delays(connection(address, tls=complete), V2)
     settled = PublishResult()
     with opened(link_settings(address, tls=complete)) as link:
-        messages = [outgoing(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
+        messages = [delayed(DAY_S, row, body=b"x" * 200_000) for row in range(30)]
         link.publish(an_attempt(), messages, settled)
         link.staging()
     assert settled.confirmed == set(range(30))

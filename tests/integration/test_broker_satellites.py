@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.routing import has_delay
+from migrator.delays.routing import address, has_delay
 from migrator.delays.topology import create_delays
 from migrator.dispatcher.link import Delivery, RabbitSatelliteLink, Routed, open_satellite_link
 from migrator.dispatcher.routes import Route
@@ -28,8 +28,8 @@ from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
     connection,
+    delayed,
     message,
-    outgoing,
     plain_channel,
     take,
     wait_until,
@@ -320,11 +320,12 @@ def test_a_level_without_its_queue_ends_the_link(url: str) -> None:
             "nsb.v2.delay-level-05",
             "*." * 22 + "1.#",
         )
-    sent = outgoing(32)
-    route = Route(exchange=sent.address.exchange, routing_key=sent.address.routing_key)
+    sent, delay_s = delayed(32)
+    where = address(V2, delay_s, sent.destination)
+    route = Route(exchange=where.exchange, routing_key=where.routing_key)
     answers = PublishResult()
     with _opened(url) as link, pytest.raises(TargetUnavailable, match="leads to no queue"):
-        link.publish([(route, sent.message)], answers)
+        link.publish([(route, sent)], answers)
     assert answers == PublishResult()
 
 

@@ -9,11 +9,11 @@ import pika
 import pytest
 
 from dev.servers import RabbitNode
-from migrator.delays.routing import DelaysVersion, level_name
+from migrator.delays.routing import DelaysVersion, entry_level, level_name
 from migrator.delays.topology import create_delays
 from migrator.errors import EntityMismatch, HandOverDoubtful, TargetUnavailable
 from migrator.handover.link import RabbitLink
-from migrator.handover.ports import Outgoing, Staging
+from migrator.handover.ports import Delayed, Staging
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import receipts_queue, router_exchange, staging_name
@@ -25,10 +25,10 @@ from tests.unit.rabbitmq.material import (
     V2,
     an_attempt,
     connection,
+    delayed,
     link_settings,
     message,
     opened,
-    outgoing,
     plain_channel,
     take,
     vhost_with_levels,
@@ -77,9 +77,9 @@ def _receipts_of(lane: int) -> str:
     return receipts_queue(LEDGER, Lane(lane))
 
 
-def _messages(count: int, *, version: DelaysVersion = V2) -> list[Outgoing]:
+def _messages(count: int) -> list[Delayed]:
     """Return messages for every level above the few that end during a test."""
-    return [outgoing(2 ** (6 + row % 22) + row, row, version=version) for row in range(count)]
+    return [delayed(2 ** (6 + row % 22) + row, row) for row in range(count)]
 
 
 def _is_whole(staging: Staging, attempt: Attempt, count: int) -> bool:
@@ -87,7 +87,7 @@ def _is_whole(staging: Staging, attempt: Attempt, count: int) -> bool:
     return held is not None and len(held.rows) == count and held.has_receipt
 
 
-def _stage(staging: Staging, attempt: Attempt, messages: list[Outgoing]) -> frozenset[int]:
+def _stage(staging: Staging, attempt: Attempt, messages: list[Delayed]) -> frozenset[int]:
     staging.publish(attempt, messages)
     assert staging.wait(lambda: _is_whole(staging, attempt, len(messages)), 30)
     return frozenset(range(len(messages)))
@@ -103,10 +103,10 @@ def _in_levels(url: str, version: DelaysVersion = V2) -> dict[int, int]:
         }
 
 
-def _expected(messages: list[Outgoing]) -> dict[int, int]:
+def _expected(messages: list[Delayed]) -> dict[int, int]:
     counts = dict.fromkeys(range(28), 0)
-    for each in messages:
-        counts[each.address.level] += 1
+    for _, delay_s in messages:
+        counts[entry_level(delay_s)] += 1
     return counts
 
 
@@ -117,7 +117,7 @@ def test_a_committed_pass_is_in_its_levels_exactly_once(
     """Publish, hold, commit, receipt: each message ends up once, in the queue of its level."""
     url = vhost.amqp_url
     create_delays(connection(url), version)
-    messages = _messages(1000, version=version)
+    messages = _messages(1000)
     with opened(link_settings(url, version=version)) as link:
         staging = link.staging()
         rows = _stage(staging, an_attempt(), messages)
@@ -143,7 +143,7 @@ def test_a_staged_message_reaches_its_destination_whole(url: str, link: RabbitLi
         channel.queue_bind("Sales.Orders", "nsb.v2.delay-delivery", "#.Sales.Orders")
     staging = link.staging()
     sent_s = time.monotonic()
-    rows = _stage(staging, an_attempt(), [outgoing(3, 0), outgoing(1, 1)])
+    rows = _stage(staging, an_attempt(), [delayed(3, 0), delayed(1, 1)])
     staging.commit(an_attempt(), rows)
     first, second = take(url, "Sales.Orders", 2)
     assert first.at_s - sent_s >= 1

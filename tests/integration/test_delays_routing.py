@@ -19,11 +19,11 @@ from tests.unit.rabbitmq.material import (
     Received,
     an_attempt,
     connection,
+    delayed,
     in_time,
     link_settings,
     message,
     opened,
-    outgoing,
     plain_channel,
     take,
 )
@@ -58,8 +58,8 @@ def test_a_delay_ends_on_time_with_everything_intact(
         settled = PublishResult()
         with opened(link_settings(url, version=version, use_entries=use_entries)) as link:
             sent_s = time.monotonic()
-            delayed = [outgoing(delay, delay, version=version) for delay in (3, 2, 1, 0)]
-            link.publish(an_attempt(), delayed, settled)
+            messages = [delayed(delay, delay) for delay in (3, 2, 1, 0)]
+            link.publish(an_attempt(), messages, settled)
             received = take(url, "Sales.Orders", 4)
         assert settled == PublishResult(confirmed={0, 1, 2, 3})
         assert_intact(received)
@@ -89,7 +89,7 @@ def assert_intact(received: Sequence[Received]) -> None:
 
 def test_a_bare_message_passes_through(url: str) -> None:
     """A message without body or optional properties keeps being just that."""
-    bare = outgoing(1, type=None, correlation_id=None, reply_to=None, body=b"", headers={})
+    bare = delayed(1, type=None, correlation_id=None, reply_to=None, body=b"", headers={})
     with opened(link_settings(url)) as link:
         link.publish(an_attempt(), [bare], PublishResult())
     (got,) = take(url, "Sales.Orders", 1)

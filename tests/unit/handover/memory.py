@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import Unreachable
 from migrator.errors import HandOverDoubtful, LeaseLost, TargetUnavailable
-from migrator.handover.ports import Held, Outgoing
+from migrator.handover.ports import Delayed, Held
 from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
@@ -27,6 +27,7 @@ from migrator.nservicebus.timeouts import (
     BatchId,
     EndpointName,
     Lane,
+    NativeMessage,
     QueueName,
     RunId,
     StoredTimeout,
@@ -208,12 +209,10 @@ class MemoryBroker:
         self.split_rate = 0.0
         """How often the queue takes back what is held and delivers it again."""
 
-    def arrive(self, outgoing: Outgoing) -> None:
+    def arrive(self, message: NativeMessage, delay_s: int) -> None:
         """A message is in the levels: note when it will be over, at the earliest."""
-        self.delivered[outgoing.message.timeout_id] += 1
-        self.earliest[outgoing.message.timeout_id] = self.clock.now() + timedelta(
-            seconds=outgoing.delay_s
-        )
+        self.delivered[message.timeout_id] += 1
+        self.earliest[message.timeout_id] = self.clock.now() + timedelta(seconds=delay_s)
 
     def try_again(self) -> None:
         """Bring receipts to their queue, unless it cannot be reached or they are on their way."""
@@ -241,21 +240,19 @@ class MemoryLink:
         self.served = 0
         self.breaks_when_served = False
 
-    def publish(
-        self, attempt: Attempt, messages: Iterable[Outgoing], result: PublishResult
-    ) -> None:
-        for outgoing in messages:
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
+        for message, delay_s in messages:
             if self.broker.cut():
                 if self.broker.chance.random() < 0.5:
-                    self.broker.arrive(outgoing)  # it arrived, its confirm did not
+                    self.broker.arrive(message, delay_s)  # it arrived, its confirm did not
                 raise TargetUnavailable("cut while publishing")
-            index = outgoing.message.row_index
-            if outgoing.delay_s == 0 and outgoing.message.destination in self.unroutable:
+            index = message.row_index
+            if delay_s == 0 and message.destination in self.unroutable:
                 result.returned.add(index)
                 continue
             if self.broker.cut():
                 continue  # nacked
-            self.broker.arrive(outgoing)
+            self.broker.arrive(message, delay_s)
             result.confirmed.add(index)
 
     def staging(self) -> MemoryStaging:
@@ -283,17 +280,17 @@ class MemoryStaging:
         self.unacked: list[Message] = []
         self.is_void = False
         """What is held has been delivered again, so whatever is said of it has no effect."""
-        self.outgoing: dict[tuple[Attempt, int], Outgoing] = getattr(broker, "outgoing", {})
+        self.outgoing: dict[tuple[Attempt, int], Delayed] = getattr(broker, "outgoing", {})
         broker.outgoing = self.outgoing  # type: ignore[attr-defined]
 
-    def publish(self, attempt: Attempt, messages: Iterable[Outgoing]) -> None:
-        for outgoing in messages:
-            assert outgoing.delay_s >= 1, "a delay of 0 must never be staged"
+    def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
+        for message, delay_s in messages:
+            assert delay_s >= 1, "a delay of 0 must never be staged"
             if self.broker.cut():
                 raise TargetUnavailable("cut while staging")
-            index = outgoing.message.row_index
-            self.outgoing[attempt, index] = outgoing
-            self.broker.staging.append((attempt, index, outgoing.message.timeout_id))
+            index = message.row_index
+            self.outgoing[attempt, index] = message, delay_s
+            self.broker.staging.append((attempt, index, message.timeout_id))
         self.broker.staging.append((attempt, None, ""))
         self.broker.clock.elapsed += self.broker.seconds_per_pass
         if self.broker.cut():
@@ -348,7 +345,7 @@ class MemoryStaging:
     def _dead_letter(self, attempt: Attempt) -> None:
         for _, index, _ in self.unacked:
             if index is not None:
-                self.broker.arrive(self.outgoing[attempt, index])
+                self.broker.arrive(*self.outgoing[attempt, index])
         hop_s = self.broker.hop_s_per_row * (len(self.unacked) - 1)
         self.broker.arrived_s[attempt] = self.broker.clock.elapsed + hop_s
         self.broker.unrouted.append(attempt)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator.delays.routing import DelaysVersion, Unreachable
+from migrator.delays.routing import Unreachable
 from migrator.errors import (
     ClockInDoubt,
     HandOverDoubtful,
@@ -26,7 +26,7 @@ from migrator.handover.claiming import Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import LaneParts, LaneSession, Pace
-from migrator.handover.ports import Outgoing
+from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode
@@ -90,7 +90,6 @@ class World:
         self, mode: Mode, fault: Callable[[str], None] = lambda _name: None
     ) -> tuple[LaneSession, MemoryLink, LaneParts]:
         """Start a process: everything but ledger and broker is new."""
-        version = DelaysVersion.V2
         self.holding = Holding(
             books=self.ledger.held,
             batches=self.ledger,
@@ -125,7 +124,6 @@ class World:
                 batches=self.ledger,
                 holding=self.holding,
                 clock=self.clock,
-                version=version,
                 fault=fault,
             ),
             claiming=AtOnce(),
@@ -149,7 +147,6 @@ class World:
             return StagedHandOver(
                 batches=self.ledger,
                 clock=self.clock,
-                version=DelaysVersion.V2,
                 staging=link.staging(),
                 lease=LEASE,
                 receipt_deadline_s=60.0,
@@ -338,12 +335,12 @@ def test_rows_that_the_broker_keeps_refusing_are_tried_less_and_less_often(
 
 
 def _refusing(
-    link: MemoryLink, _pass: Attempt, messages: Iterable[Outgoing], settled: PublishResult
+    link: MemoryLink, _pass: Attempt, messages: Iterable[Delayed], settled: PublishResult
 ) -> None:
-    for outgoing in messages:
+    for message, delay_s in messages:
         if not link.broker.cut():
-            link.broker.arrive(outgoing)
-            settled.confirmed.add(outgoing.message.row_index)
+            link.broker.arrive(message, delay_s)
+            settled.confirmed.add(message.row_index)
 
 
 def test_nothing_arrives_early_however_slow_a_pass_is() -> None:
@@ -635,7 +632,6 @@ def test_a_commit_that_comes_back_needs_not_wait_for_an_earlier_one() -> None:
     staged = StagedHandOver(
         batches=world.ledger,
         clock=world.clock,
-        version=DelaysVersion.V2,
         staging=MemoryLink(world.broker).staging(),
         lease=LEASE,
         receipt_deadline_s=60.0,

@@ -13,11 +13,11 @@ from typing import Any
 import pika
 
 from dev.servers import RabbitNode
-from migrator.delays.routing import DelaysVersion, address
+from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
 from migrator.errors import TargetUnavailable
 from migrator.handover.link import LinkSettings, RabbitLink, open_link
-from migrator.handover.ports import Outgoing
+from migrator.handover.ports import Delayed
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, Lane, NativeMessage, QueueName, TimeoutId
 from migrator.rabbitmq.addresses import parse_addresses
@@ -74,14 +74,9 @@ def message(
     return NativeMessage(**(fields | changes))
 
 
-def outgoing(
-    delay_s: int, row_index: int = 0, *, version: DelaysVersion = V2, **changes: Any
-) -> Outgoing:
+def delayed(delay_s: int, row_index: int = 0, **changes: Any) -> Delayed:
     """Return a message with a delay."""
-    native = message(row_index, **changes)
-    return Outgoing(
-        message=native, delay_s=delay_s, address=address(version, delay_s, native.destination)
-    )
+    return message(row_index, **changes), delay_s
 
 
 def connection(url: str, **changes: Any) -> ConnectionSettings:
