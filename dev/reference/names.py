@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dev.reference import words
-from dev.reference.markdown import first_line, page, table, word
+from dev.reference.markdown import page, table, word
 from migrator import errors
 from migrator.cli.root import every_verb
 from migrator.nservicebus.conversion import Reason
-from migrator.preflight.checks import CHECKS, DELAY_CHECKS, delays, registry
+from migrator.preflight.registry import CHECKS, DELAY_CHECKS
 from migrator.service import logs
 
 _WIDTH: Final = 100
@@ -126,10 +126,22 @@ def checks() -> str:
 
 
 def _check_row(name: str) -> tuple[str, str, str, str]:
-    file = name.replace("-", "_")
-    module = getattr(registry if name in CHECKS else delays, file)
-    source = inspect.getsource(module)
-    levels = [level for level in ("REFUSED", "WARNING") if f"Level.{level}" in source]
-    worst = ", ".join(level.lower() for level in levels)
-    asks = first_line(module), first_line(module.check)
-    return f"`{name}`", " ".join(asks), worst, word(words.CHECKS, name)
+    check = {**CHECKS, **DELAY_CHECKS}[name]
+    question, _, answer, *_ = (inspect.getdoc(check) or "").splitlines()
+    used = _names_used(check)
+    worst = ", ".join(level for level in ("refused", "warning") if level in used)
+    return f"`{name}`", f"{question} {answer}", worst, word(words.CHECKS, name)
+
+
+def _names_used(function: Any) -> set[str]:
+    """Return the names that *function* uses, and those it calls in its own module."""
+    known = {name: f for name, f in vars(inspect.getmodule(function)).items() if callable(f)}
+    found: set[str] = set()
+    left = [function.__code__]
+    while left:
+        code = left.pop()
+        new = set(code.co_names) - found
+        found |= new
+        left += [each for each in code.co_consts if inspect.iscode(each)]
+        left += [known[n].__code__ for n in new if inspect.isfunction(known.get(n))]
+    return found

@@ -10,7 +10,7 @@ from migrator.nservicebus.timeouts import Lane
 
 if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.delays.destinations import Destinations
-    from migrator.preflight.broker import RabbitFacts
+    from migrator.preflight.broker import BrokerFacts
     from migrator.rabbitmq.connection import ConnectionSettings
     from migrator.rabbitmq.management import ManagementApi
 
@@ -73,11 +73,11 @@ class BrokerParts:
         return ManagementApi(*(management_settings(address, each, tls) for each in urls))
 
     @cached_property
-    def broker_facts(self) -> RabbitFacts:
+    def broker_facts(self) -> BrokerFacts:
         """What checks ask the broker."""
-        from migrator.preflight.broker import RabbitFacts
+        from migrator.preflight.broker import BrokerFacts
 
-        return RabbitFacts(self.connection, self.management)
+        return BrokerFacts(self.connection, self.management)
 
     @cached_property
     def destinations(self) -> Destinations:

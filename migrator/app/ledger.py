@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.ledger.returning import SqlReturning
     from migrator.ledger.runs import SqlRuns
     from migrator.ledger.tables import LedgerTables
-    from migrator.preflight.queries import SqlLedgerFacts
+    from migrator.preflight.queries import LedgerFacts
 
 _BESIDE_LANES: Final = 4
 """Connections for all that is no lane."""
@@ -68,11 +68,11 @@ class LedgerParts:
         return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
 
     @cached_property
-    def ledger_facts(self) -> SqlLedgerFacts:
+    def ledger_facts(self) -> LedgerFacts:
         """What checks ask the ledger."""
-        from migrator.preflight.queries import SqlLedgerFacts
+        from migrator.preflight.queries import LedgerFacts
 
-        return SqlLedgerFacts(self.engine, self.tables)
+        return LedgerFacts(self.engine, self.tables)
 
     @cached_property
     def hand_overs(self) -> SqlHandOvers:

@@ -23,8 +23,8 @@ from migrator.cli.session import (
     session_of,
 )
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
-from migrator.preflight.checks import UNREACHABLE, run_checks
 from migrator.preflight.findings import Finding, Level, verdict
+from migrator.preflight.registry import UNREACHABLE, run_checks
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
 EPILOG = """\b

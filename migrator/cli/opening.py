@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from migrator.app import App
 from migrator.cli.output import console
@@ -17,11 +16,9 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.conversion import destination_of
 from migrator.nservicebus.satellites import timeouts_queue
 from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.context import MOVING, Choices, Context, Satellites
 from migrator.preview.count import survey
 from migrator.stores.endpoints import EndpointPreview, Selection
-
-if TYPE_CHECKING:  # most verbs survey nothing and check nothing
-    from migrator.preflight.checks import Context, Satellites
 
 
 @contextmanager
@@ -70,8 +67,6 @@ def surveyed(
 
     In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
     """
-    from migrator.preflight.checks import MOVING
-
     now = app.clock.now()
     all_rows = Selection(cutoff=timedelta(0), horizon=None)
     modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in endpoints}
@@ -125,8 +120,6 @@ def check_context(
     app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
 ) -> Context:
     """Return what checks are to ask, by the settings of *app*."""
-    from migrator.preflight.checks import Choices, Context
-
     given = app.settings
     return Context(
         store=app.store,
@@ -134,14 +127,14 @@ def check_context(
         clock=app.clock,
         wall_clock=lambda: datetime.now(UTC),
         broker=app.broker_facts,
+        version=given.broker.delays,
+        accepts_suffix_collisions=given.handover.accept_suffix_collisions,
         endpoint_names=names,
         previews=previews,
         choices=Choices(
-            version=given.broker.delays,
             mode=given.handover.mode,
             cutoff=given.handover.cutoff,
             may_bind=not given.broker.all_endpoints_support_delayed_delivery,
-            accepts_suffix_collisions=given.handover.accept_suffix_collisions,
             own_queues=_own_queues(app),
             own_exchanges=app.own_exchanges,
             modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
@@ -161,7 +154,6 @@ def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
 
     Without *names*, of all that the settings have.
     """
-    from migrator.preflight.checks import Satellites
     from migrator.rabbitmq.names import retry_queue
 
     return [

@@ -116,10 +116,11 @@ def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
         PreflightRefused: Due times are of another zone than they are read in: no count of when
             rows are due would be true.
     """
-    from migrator.preflight.checks import due_times, refuse
+    from migrator.preflight.checks_store import due_times_of
+    from migrator.preflight.registry import refuse
 
     plan, endpoints = app.plan, chosen_endpoints(app.store, names)
-    refuse(due_times.check(app.store, endpoints, app.clock, app.due_times))
+    refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
     limits = (rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf"))
     taken_at = app.clock.now()
     found = surveyed(app, endpoints)

@@ -35,9 +35,9 @@ from migrator.cli.status import lane_name, write_endpoints
 from migrator.config import Loaded
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import HeldRows, Progress
-from migrator.preflight.checks import find_ways, recheck, refuse, run_checks
 from migrator.preflight.findings import Level
-from migrator.preflight.known_hand_overs import KnownHandOvers
+from migrator.preflight.queries import KnownHandOvers
+from migrator.preflight.registry import find_ways, recheck, refuse, run_checks
 from migrator.service.launch import run as launch
 from migrator.service.occasions import Fire, hooked, tell_exit
 from migrator.service.recheck import Checks

@@ -12,7 +12,8 @@ from migrator.app import App
 from migrator.cli.check import exit_code, show
 from migrator.cli.opening import opened
 from migrator.cli.session import Delays, Json, duration, given, session_of
-from migrator.preflight.checks import DelaysContext, Watch, check_delays
+from migrator.preflight.context import DelaysContext, Watch
+from migrator.preflight.registry import check_delays
 
 EPILOG = """\b
 Examples:

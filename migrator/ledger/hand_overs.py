@@ -30,7 +30,7 @@ class HandedOver:
 
 
 class SqlHandOvers:
-    """Implements ``ports.HandOvers``."""
+    """What the ledger knows of timeouts that wait in the delays, or waited there."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, renamed: Mapping[str, str]) -> None:
         """Read the ledger in *tables*; *renamed* are the destinations that have other names."""
@@ -45,10 +45,20 @@ class SqlHandOvers:
         due_until: datetime | None = None,
         handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
-        """Return what was handed over, by destination; see ``ports.HandOvers``.
+        """Return what was handed over and is due in a range, by destination, sorted; may be empty.
 
-        Rows whose destination stands in their headers only are left out: that would mean to
-        read all of them.
+        Names are those that messages went to, as far as the renaming in force now is the one
+        of that time. Rows whose destination stands in their headers only are left out: that would
+        mean to read all of them.
+
+        Args:
+            due_from: Aware, UTC; included.
+            due_until: Aware, UTC; not included. None: without end.
+            handed_over_from: Aware, by the ledger's clock; what was handed over before is left
+                out, and not read. None: nothing is.
+
+        Raises:
+            StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; nothing was changed.
         """
         check_identity(self._engine, self._tables)
         row, batch = self._tables.timeout.c, self._tables.batch.c

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from migrator.delays.depths import LevelDepths
@@ -31,7 +32,6 @@ from migrator.delays.topology import (
 )
 from migrator.errors import NotChecked, TargetError
 from migrator.nservicebus.timeouts import BITS, QueueName
-from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.entities import Binding, NodeAlarms, PolicyRule, QueueFacts, Room
 from migrator.rabbitmq.server import STREAMS_ALWAYS_SINCE, find_forbidden, find_queues, server_facts
@@ -49,8 +49,44 @@ _ALTERNATE: Final = "alternate-exchange"
 _EXCHANGES_IN_USE: Final = r"^(nsb|migrator)\."
 
 
-class RabbitFacts:
-    """Implements ``ports.BrokerFacts``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServer:
+    """What the broker says about itself."""
+
+    product: str
+    version: tuple[int, int, int]
+    """All zeros when it cannot be read."""
+    version_text: str
+    flags: Mapping[str, bool] | NotChecked
+    """Feature flags, by name: whether enabled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayEntities:
+    """How far the native delays of one generation are there."""
+
+    missing: Sequence[str]
+    """Exchanges, queues and bindings that do not exist, each as a short text."""
+    different: Mapping[str, str]
+    """Entities that exist with other arguments: name to what differs."""
+    not_checked: Sequence[NotChecked]
+    """What could not be looked at (bindings, without the management API)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy, or an operator policy, that applies to a queue."""
+
+    name: str
+    definition: Mapping[str, object]
+
+
+class BrokerFacts:
+    """What checks ask the broker.
+
+    Each method raises ``TargetUnavailable`` when the broker cannot be reached, and
+    ``AccessRefused`` when it refuses. Absence is an answer, not an error; so is ``NotChecked``.
+    """
 
     def __init__(self, settings: ConnectionSettings, management: ManagementApi | None) -> None:
         """Ask the broker of *settings*, and its *management* API where there is one."""
@@ -58,7 +94,7 @@ class RabbitFacts:
         self._management = management
 
     def server(self) -> BrokerServer:
-        """Return what the broker says about itself; see ``ports.BrokerFacts``."""
+        """Connect as the daemon would, and return what the broker says about itself."""
         found = server_facts(self._settings)
         major, minor, patch = (*found.release, 0, 0, 0)[:3]
         return BrokerServer(
@@ -76,32 +112,31 @@ class RabbitFacts:
             return found
         return {name: state == "enabled" for name, state in found.items()}
 
-    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
-        """Return which queues exist; see ``ports.BrokerFacts``."""
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
+        """Return each of *names*, with None for a queue that does not exist."""
         try:
-            found = find_queues(self._settings, names)
+            return find_queues(self._settings, names)
         except EntityLocked:
-            return {name: self._one(name) for name in names}
-        return {name: _probe(queue) for name, queue in found.items()}
+            return {name: self._queue(name) for name in names}
 
-    def _one(self, name: str) -> QueueProbe | None:
+    def _queue(self, name: str) -> QueueFacts | None:
         try:
-            return _probe(find_queues(self._settings, [name])[name])
+            return find_queues(self._settings, [name])[name]
         except EntityLocked:  # exclusive to its one consumer
-            return QueueProbe(messages=0, consumers=1)
+            return QueueFacts(name=name, ready=0, consumers=1)
 
     def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return names we may not declare; see ``ports.BrokerFacts``."""
+        """Return those of *names* that we may not declare as queues, with the broker's words."""
         return find_forbidden(self._settings, names)
 
     def not_bindable(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, str]:
-        """Return names we may not bind to the delays; see ``ports.BrokerFacts``."""
+        """Return those of *names* that we may not bind to the delays, with the broker's words."""
         return find_unbindable(self._settings, version, names)
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
-        """Compare the delays with what they must be; see ``ports.BrokerFacts``."""
+        """Compare the native delays of *version* with what they must be."""
         gaps: list[NotChecked] = []
         find = None if self._management is None else self._finder(self._management, gaps)
         found = inspect_delays(self._settings, version, find_bindings=find)
@@ -121,14 +156,18 @@ class RabbitFacts:
         return find
 
     def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
-        """Return the policies in force for queues; see ``ports.BrokerFacts``."""
+        """Return the policies that apply to the queues *names*, or would once they exist."""
         rules = self._asked(lambda api: api.policies())
         if isinstance(rules, NotChecked):
             return rules
         return {name: effective_policies(rules, name) for name in names}
 
     def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
-        """Return exchanges with an alternate exchange; see ``ports.BrokerFacts``."""
+        """Return those of the exchanges *names* that give what they cannot route to another one.
+
+        With what makes each do so: policies, also such as would apply once it exists, and its own
+        argument.
+        """
         found = self._asked(lambda api: (api.policies(), api.alternates(_EXCHANGES_IN_USE)))
         if isinstance(found, NotChecked):
             return found
@@ -139,7 +178,7 @@ class RabbitFacts:
         return {name: why for name, why in diverting.items() if why}
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
-        """Return the names bound to delivery; see ``ports.BrokerFacts``."""
+        """Return the names that are bound to the delivery exchange by ``#.<name>``."""
         found = self._asked(lambda api: api.bindings_from(delivery_exchange(version)))
         if isinstance(found, NotChecked):
             return found
@@ -150,13 +189,13 @@ class RabbitFacts:
     def ways(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
-        """Return the way to each of *names*; see ``ports.BrokerFacts``."""
+        """Return how far the way from the delays to each of *names* is there."""
         return self._asked(
             lambda api: find_destination_bindings(self._settings, version, names, api.bindings_from)
         )
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
-        """Return how many messages hang in each level; see ``ports.BrokerFacts``."""
+        """Return how many expired messages wait in vain for a target, by level; no zeros."""
         levels = {level_name(version, level): level for level in range(BITS)}
         queues = self._asked(lambda api: level_queues(api, version))
         if isinstance(queues, NotChecked):
@@ -166,18 +205,18 @@ class RabbitFacts:
         return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
 
     def ladder(self, version: DelaysVersion) -> LevelDepths:
-        """Return what waits in each level; see ``ports.BrokerFacts``."""
+        """Return every level of *version* with what waits in it, as far as it is known."""
         return read_level_depths(self._settings, self._management, version)
 
     def alarms(self) -> Sequence[str] | NotChecked:
-        """Return the alarms in force; see ``ports.BrokerFacts``."""
+        """Return the resource alarms in force, each as a short text."""
         nodes = self._asked(lambda api: api.alarms())
         if isinstance(nodes, NotChecked):
             return nodes
         return [text for node in nodes for text in _alarms(node)]
 
     def room(self) -> Room | NotChecked:
-        """Return what the fullest node has left; see ``ports.BrokerFacts``."""
+        """Return what the fullest node has left for messages."""
         nodes = self._asked(lambda api: api.room())
         if isinstance(nodes, NotChecked):
             return nodes
@@ -225,10 +264,6 @@ def _matches(rule: PolicyRule, name: str) -> bool:
         return re.search(rule.pattern, name) is not None
     except re.error:  # the broker's dialect knows more; better one doubt too many
         return True
-
-
-def _probe(queue: QueueFacts | None) -> QueueProbe | None:
-    return None if queue is None else QueueProbe(messages=queue.ready, consumers=queue.consumers)
 
 
 def _compared(found: DelaysInspection, gaps: list[NotChecked]) -> DelayEntities:

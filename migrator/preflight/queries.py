@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from sqlalchemy import Engine
 
@@ -11,13 +14,19 @@ from migrator.database.engine import reading
 from migrator.database.failures import translating
 from migrator.errors import LedgerError, NotChecked
 from migrator.ledger.failover import standbys_behind
+from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
 from migrator.ledger.identity import check_identity
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
+from migrator.nservicebus.timeouts import QueueName
+
+_OVERLAP: Final = timedelta(minutes=5)
+"""A hand-over is recorded with the time at which its transaction began, and read once it ended; no
+statement takes longer than a minute."""
 
 
-class SqlLedgerFacts:
-    """Implements ``ports.LedgerFacts``."""
+class LedgerFacts:
+    """What checks ask the ledger; ``StoreUnavailable`` when it cannot be asked."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         """Look at the ledger in *tables*."""
@@ -25,13 +34,19 @@ class SqlLedgerFacts:
         self._tables = tables
 
     def verify(self) -> str:
-        """Return version and id of a ledger that is fit for use; see ``ports.LedgerFacts``."""
+        """Return version and id of a ledger that is fit for use.
+
+        Raises:
+            LedgerMissing: There is none, or not of the version this program needs.
+            LedgerCloned: It was created in another database.
+            DatabaseFailedOver: Another server has taken over since.
+        """
         check_head(self._engine, self._tables)
         ledger_id = check_identity(self._engine, self._tables)
         return f"ledger {ledger_id}, version {head()}"
 
     def forgets(self) -> str | None:
-        """Return how commits may be forgotten; see ``ports.LedgerFacts``.
+        """Return how its database may forget what it has committed; None: it keeps it.
 
         PostgreSQL and SQLite are told not to, session by session.
         """
@@ -42,7 +57,44 @@ class SqlLedgerFacts:
             return mysql.forgets(connection)
 
     def standbys_behind(self) -> Sequence[str] | NotChecked:
-        """Return standbys that may lack what was committed; see ``ports.LedgerFacts``."""
+        """Return its asynchronous standbys, when no synchronous one has all that was committed."""
         doing = "asking for standbys"
         with translating(LedgerError, doing=doing), reading(self._engine) as connection:
             return standbys_behind(connection)
+
+
+class KnownHandOvers:
+    """Asks for all hand-overs once, and then for what was handed over since; for one thread.
+
+    To group a ledger by destination is to read all of it: a million rows are some 1.5 GB and a
+    second. What is remembered may name too much, never too little; what was recalled or purged
+    since is forgotten when somebody asks for it.
+    """
+
+    def __init__(self, hand_overs: SqlHandOvers, now: Callable[[], datetime]) -> None:
+        """Ask *hand_overs*; *now* is the ledger's time. Nothing is asked yet."""
+        self._hand_overs = hand_overs
+        self._now = now
+        self._known: dict[QueueName, HandedOver] = {}
+        self._since: datetime | None = None
+
+    def handed_over(self, *, due_from: datetime) -> Sequence[HandedOver]:
+        """Return destinations of what is due from then on, as ``SqlHandOvers`` does.
+
+        How many rows there are is as of when each destination was read last.
+
+        Raises:
+            StoreUnavailable, LedgerMissing, LedgerError: It cannot be asked; what is remembered
+                stays.
+        """
+        asked_at, known = self._now(), self._known
+        for new in self._hand_overs.handed_over(due_from=due_from, handed_over_from=self._since):
+            last_due = max(new.last_due, known.get(new.destination, new).last_due)
+            known[new.destination] = replace(new, last_due=last_due)
+        self._since = asked_at - _OVERLAP
+        self._known = {name: each for name, each in known.items() if each.last_due >= due_from}
+        return [self._known[name] for name in sorted(self._known)]
+
+    def forget(self) -> None:
+        """Ask for all the next time."""
+        self._known, self._since = {}, None

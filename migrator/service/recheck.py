@@ -19,8 +19,7 @@ from typing import Final
 from migrator.errors import MigratorError
 from migrator.ledger.pause_reasons import Hold, Signal
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.findings import Finding, Level
-from migrator.preflight.recheck import Refusal, standing
+from migrator.preflight.findings import Finding, Level, Refusal, standing
 from migrator.service.errand import Errand
 from migrator.service.gate import Gate
 from migrator.service.jobs import Job

@@ -24,15 +24,13 @@ from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event
 from migrator.ledger.work import Batch, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.preflight.ports import LedgerFacts
-from migrator.preflight.queries import SqlLedgerFacts
+from migrator.preflight.queries import LedgerFacts
 from tests.contract.site import LONG, Site, hours, timeout_id
 
 _leases: type[Leases] = SqlLeases
 _batches: type[Batches] = SqlBatches
 _runs: type[Runs] = SqlRuns
 _clock: type[Clock] = DatabaseClock
-_facts: type[LedgerFacts] = SqlLedgerFacts
 
 LANE = Lane(0)
 OVER = timedelta(seconds=-1)
@@ -383,7 +381,7 @@ def test_the_clock_survives_an_outage(site: Site, monkeypatch: pytest.MonkeyPatc
 
 def test_facts_name_ledger_and_version(site: Site) -> None:
     """Preflight tells which ledger it found."""
-    assert site.ledger_id in SqlLedgerFacts(site.engine, site.tables).verify()
+    assert site.ledger_id in LedgerFacts(site.engine, site.tables).verify()
 
 
 def _ledger_timeout(site: Site) -> str:

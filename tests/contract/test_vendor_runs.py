@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import pytest
 
-from migrator.preflight.checks import vendor_run
+from migrator.preflight.checks_store import vendor_run
 from migrator.preflight.findings import Level
 from tests.contract.any_site import AnySite, hours
+from tests.unit.preflight.fakes import context
 
 pytestmark = pytest.mark.every_store
 
 
-class NoQueues:
-    """A broker on which the vendor's tool has left nothing."""
-
-    def queues(self, names: Sequence[str]) -> Mapping[str, None]:
-        """Return that none of *names* exists."""
-        return dict.fromkeys(names)
-
-
 def findings(site: AnySite) -> list[tuple[Level, str]]:
     """Return what the preflight check finds."""
-    found = vendor_run.check(site.store, NoQueues())  # type: ignore[arg-type]  # all it asks
+    found = vendor_run(context(store=site.store))
     return [(each.level, each.text) for each in found]
 
 

@@ -19,7 +19,7 @@ from migrator.errors import ExitCode
 from migrator.ledger.states import BatchState, Event, RowState
 from migrator.ledger.tables import BATCH_TIMES
 from migrator.nservicebus.conversion import Reason
-from migrator.preflight.checks import CHECKS, DELAY_CHECKS
+from migrator.preflight.registry import CHECKS, DELAY_CHECKS
 from migrator.service.logs import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]

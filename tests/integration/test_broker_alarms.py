@@ -15,7 +15,7 @@ from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion, delays_prefix
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.broker import RabbitFacts
+from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.alarms import AlarmWatch
 from migrator.rabbitmq.connection import ConnectionSettings
@@ -149,7 +149,7 @@ def test_what_waits_for_destinations_and_in_levels_is_counted(
     """The busiest destination counts; one that has no queue does not."""
     known = [QueueName(name) for name in ("Billing", "Shipping", "Nowhere")]
     app: Any = SimpleNamespace(
-        broker_facts=RabbitFacts(settings, None),
+        broker_facts=BrokerFacts(settings, None),
         destinations=SimpleNamespace(known=lambda: known),
         plan=SimpleNamespace(delays=DelaysVersion.V2),
     )

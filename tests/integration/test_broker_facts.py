@@ -10,10 +10,9 @@ from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays, level_queues
 from migrator.errors import AccessRefused, NotChecked, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.broker import RabbitFacts
-from migrator.preflight.ports import QueueProbe
+from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.connection import ConnectionSettings
-from migrator.rabbitmq.entities import Room
+from migrator.rabbitmq.entities import QueueFacts, Room
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
@@ -28,14 +27,14 @@ def settings(vhost: Vhost) -> ConnectionSettings:
 
 
 @pytest.fixture
-def facts(vhost: Vhost, settings: ConnectionSettings) -> Iterator[RabbitFacts]:
+def facts(vhost: Vhost, settings: ConnectionSettings) -> Iterator[BrokerFacts]:
     """The facts of that virtual host, management API included."""
     where = management_settings(settings.address, vhost.node.management_url, settings.tls)
     with ManagementApi(where) as api:
-        yield RabbitFacts(settings, api)
+        yield BrokerFacts(settings, api)
 
 
-def test_the_server_tells_version_and_flags(facts: RabbitFacts) -> None:
+def test_the_server_tells_version_and_flags(facts: BrokerFacts) -> None:
     """Fit for quorum queues and streams."""
     found = facts.server()
     assert found.product == "RabbitMQ"
@@ -48,12 +47,12 @@ def test_network_and_authentication_are_different_errors(vhost: Vhost) -> None:
     """Absence of a queue is neither."""
     wrong = vhost.amqp_url.replace("guest:guest", "guest:wrong")
     with pytest.raises(AccessRefused):
-        RabbitFacts(connection(wrong), None).server()
+        BrokerFacts(connection(wrong), None).server()
     with pytest.raises(TargetUnavailable):
-        RabbitFacts(connection("amqp://guest:guest@127.0.0.1:1/%2F"), None).server()
+        BrokerFacts(connection("amqp://guest:guest@127.0.0.1:1/%2F"), None).server()
 
 
-def test_queues_are_probed(facts: RabbitFacts, vhost: Vhost) -> None:
+def test_queues_are_probed(facts: BrokerFacts, vhost: Vhost) -> None:
     """One that is exclusive to somebody counts as consumed."""
     with plain_channel(vhost.amqp_url) as channel:
         channel.queue_declare("Sales", durable=True)
@@ -61,18 +60,18 @@ def test_queues_are_probed(facts: RabbitFacts, vhost: Vhost) -> None:
         channel.queue_declare("mine", exclusive=True)
         channel.basic_get("Sales")
         assert facts.queues(["Sales", "none"]) == {
-            "Sales": QueueProbe(messages=0, consumers=0),
+            "Sales": QueueFacts(name="Sales", ready=0, consumers=0),
             "none": None,
         }
         assert facts.queues(["mine", "none"]) == {
-            "mine": QueueProbe(messages=0, consumers=1),
+            "mine": QueueFacts(name="mine", ready=0, consumers=1),
             "none": None,
         }
 
 
 @pytest.mark.parametrize("version", DelaysVersion)
 def test_delays_are_absent_complete_or_different(
-    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost, version: DelaysVersion
+    facts: BrokerFacts, settings: ConnectionSettings, vhost: Vhost, version: DelaysVersion
 ) -> None:
     """Looking changes nothing."""
     absent = facts.delay_entities(version)
@@ -98,12 +97,12 @@ def test_without_the_management_api_bindings_are_not_checked(
 ) -> None:
     """The rest is."""
     create_delays(settings, V2)
-    found = RabbitFacts(settings, None).delay_entities(V2)
+    found = BrokerFacts(settings, None).delay_entities(V2)
     assert (found.missing, found.different) == ([], {})
     assert len(found.not_checked) == 1
 
 
-def test_policies_are_those_of_the_virtual_host(facts: RabbitFacts, vhost: Vhost) -> None:
+def test_policies_are_those_of_the_virtual_host(facts: BrokerFacts, vhost: Vhost) -> None:
     """Also for queues that do not exist yet."""
     assert facts.policies(["migrator.staging.a1.0"]) == {"migrator.staging.a1.0": []}
     vhost.node.set_policy(vhost.name, "blanket", pattern=".*", delivery_limit=3)
@@ -113,7 +112,7 @@ def test_policies_are_those_of_the_virtual_host(facts: RabbitFacts, vhost: Vhost
     assert (policy.name, policy.definition) == ("blanket", {"delivery-limit": 3})
 
 
-def test_exchanges_that_divert_are_told(facts: RabbitFacts, vhost: Vhost) -> None:
+def test_exchanges_that_divert_are_told(facts: BrokerFacts, vhost: Vhost) -> None:
     """By the policy in force, also for one that does not exist yet, or by their own argument."""
     entry, router, level = "migrator.entry.v2.03", "migrator.router.v2", "nsb.v2.delay-level-27"
     names = [entry, router, level]
@@ -132,7 +131,7 @@ def test_exchanges_that_divert_are_told(facts: RabbitFacts, vhost: Vhost) -> Non
 
 
 def test_names_bound_to_delivery_are_told(
-    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+    facts: BrokerFacts, settings: ConnectionSettings, vhost: Vhost
 ) -> None:
     """Queues and exchanges alike."""
     create_delays(settings, V2)
@@ -144,7 +143,7 @@ def test_names_bound_to_delivery_are_told(
     assert facts.bound_names(V2) == frozenset(map(QueueName, ("Sales", "My.Sales")))
 
 
-def test_a_healthy_node_has_room_and_no_alarm(facts: RabbitFacts) -> None:
+def test_a_healthy_node_has_room_and_no_alarm(facts: BrokerFacts) -> None:
     """Nothing hangs in levels that are not there."""
     assert facts.alarms() == []
     assert isinstance(facts.room(), Room | NotChecked)  # a young node tells no numbers yet
@@ -152,14 +151,14 @@ def test_a_healthy_node_has_room_and_no_alarm(facts: RabbitFacts) -> None:
 
 
 def test_only_what_is_ready_is_known_without_the_management_api(
-    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+    facts: BrokerFacts, settings: ConnectionSettings, vhost: Vhost
 ) -> None:
     """And of levels so new that it has no counts; missing levels are told from empty ones."""
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
         channel.basic_publish("", "nsb.v2.delay-level-20", b"x")
         channel.queue_delete("nsb.v2.delay-level-05")
-    for asked, gap in ((facts, "so new"), (RabbitFacts(settings, None), "management")):
+    for asked, gap in ((facts, "so new"), (BrokerFacts(settings, None), "management")):
         wait_until(lambda asked=asked: asked.ladder(V2).totals.ready == 1)
         found = asked.ladder(V2)
         assert found.missing == ("nsb.v2.delay-level-05",)
@@ -185,7 +184,7 @@ def test_a_management_api_for_somebody_else_is_an_answer(
     create_delays(settings, V2)
     url = vhost.node.management_url.replace("guest:guest", "guest:wrong")
     with ManagementApi(management_settings(settings.address, url, settings.tls)) as api:
-        found = RabbitFacts(settings, api)
+        found = BrokerFacts(settings, api)
         assert isinstance(found.alarms(), NotChecked)
         assert found.delay_entities(V2).not_checked
         ladder = found.ladder(V2)
@@ -195,7 +194,7 @@ def test_a_management_api_for_somebody_else_is_an_answer(
 
 
 def test_ways_to_destinations_are_told(
-    facts: RabbitFacts, settings: ConnectionSettings, vhost: Vhost
+    facts: BrokerFacts, settings: ConnectionSettings, vhost: Vhost
 ) -> None:
     """Of both topologies, whole and broken at either end; doing what is missing opens each."""
     create_delays(settings, V2)
@@ -222,4 +221,4 @@ def test_ways_to_destinations_are_told(
     mended = facts.ways(V2, names)
     assert not isinstance(mended, NotChecked)
     assert all(way.is_open for way in mended.values())
-    assert isinstance(RabbitFacts(settings, None).ways(V2, names), NotChecked)
+    assert isinstance(BrokerFacts(settings, None).ways(V2, names), NotChecked)

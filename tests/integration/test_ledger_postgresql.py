@@ -19,7 +19,7 @@ from migrator.ledger.states import BatchState, Event
 from migrator.ledger.tables import build_tables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName
-from migrator.preflight.queries import SqlLedgerFacts
+from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from tests.contract.site import Site, hours
 
@@ -47,7 +47,7 @@ def test_a_cloned_database_is_refused_until_adopted(
     engine = open_engine(postgres_server.url(clone))
     tables = build_tables(names_for(engine))
     with pytest.raises(LedgerCloned, match="db adopt"):
-        SqlLedgerFacts(engine, tables).verify()
+        LedgerFacts(engine, tables).verify()
     new_id = SqlAdoption(engine, tables, site.runs).adopt()
     assert new_id != site.ledger_id
     assert check_identity(engine, tables) == new_id
@@ -67,7 +67,7 @@ def test_a_database_without_ledger_says_what_to_do(database: str) -> None:
     """The remedy is in the message."""
     engine = open_engine(database)
     with pytest.raises(LedgerMissing, match="migrator db upgrade"):
-        SqlLedgerFacts(engine, build_tables(names_for(engine))).verify()
+        LedgerFacts(engine, build_tables(names_for(engine))).verify()
     engine.dispose()
 
 

@@ -28,7 +28,7 @@ from migrator.ledger.states import BatchState
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
-from migrator.preflight.queries import SqlLedgerFacts
+from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
 from migrator.stores.sql.pulse import SqlPulse
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
@@ -622,7 +622,7 @@ def test_a_server_that_may_forget_commits_is_known(
     site: Site, mariadb_server: MariadbServer
 ) -> None:
     """Only the whole server can be told not to."""
-    facts = SqlLedgerFacts(site.engine, site.tables)
+    facts = LedgerFacts(site.engine, site.tables)
     assert facts.forgets() == "innodb_flush_log_at_trx_commit is 2"
     mariadb_server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
     try:

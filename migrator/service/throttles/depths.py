@@ -24,6 +24,6 @@ def measure_destinations(app: App) -> Mapping[Whom, Sample]:
     """Return the messages that wait for the busiest destination of this process."""
     names = list(islice(app.destinations.known(), _MOST_QUEUES))
     found = app.broker_facts.queues(names) if names else {}
-    depths = [(queue.messages, name) for name, queue in found.items() if queue is not None]
+    depths = [(queue.ready, name) for name, queue in found.items() if queue is not None]
     count, name = max(depths, default=(0, "no destination"))
     return {None: Sample(value=count, text=f"{name}: {count} messages")}

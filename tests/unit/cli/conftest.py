@@ -20,7 +20,7 @@ from migrator.database.engine import open_engine, reading
 from migrator.delays.access import LevelAccess
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import DelaysVersion
-from tests.unit.preflight.checks.fakes import FakeBroker
+from tests.unit.preflight.fakes import FakeBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def program(
 def _offline(program: Program) -> type[App]:
     class Offline(App):
         @property
-        def broker_facts(self) -> FakeBroker:  # type: ignore[override]  # the whole point
+        def broker_facts(self) -> FakeBroker:
             return program.broker
 
     return Offline

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from migrator.errors import TargetUnavailable
-from migrator.preflight.ports import DelayEntities, QueueProbe
+from migrator.preflight.broker import DelayEntities
 from tests.unit.cli.conftest import Program
+from tests.unit.preflight.fakes import queue
 
-PROBE = QueueProbe(messages=0, consumers=1)
+PROBE = queue(1)
 
 
 def test_a_sound_migration_may_begin(program: Program) -> None:

@@ -17,9 +17,9 @@ from migrator.ledger.runs import SqlRuns
 from migrator.ledger.tables import build_tables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preflight.ports import QueueProbe
 from tests.contract.site import Site
 from tests.unit.cli.conftest import Program, ago
+from tests.unit.preflight.fakes import queue
 
 ID = "SELECT id FROM migrator_ledger"
 SALES = GrantedTable(schema="", name="Sales_TimeoutData", lock_column="PersistenceVersion")
@@ -152,7 +152,7 @@ def test_a_moved_ledger_is_refused_while_anybody_works_on_it(moved: Program) -> 
         "DELETE FROM migrator_timeout WHERE row_index = 0",
     )
     ((ledger_id,),) = moved.rows(ID)
-    moved.broker.probes[f"migrator.lane.{ledger_id}.0"] = QueueProbe(messages=0, consumers=1)
+    moved.broker.probes[f"migrator.lane.{ledger_id}.0"] = queue(1)
     for options in (["--yes"], ["--dry-run"], []):
         refused = moved("db", "adopt", "--moved", *options, codes=[3]).err
         assert "lane 0: host/1 until" in refused
@@ -187,7 +187,7 @@ def test_whoever_still_stores_timeouts_is_told(
         '[[endpoints]]\nname = "Sales"\nmode = "dispatch"\n'
     )
     monkeypatch.setenv("MIGRATOR_CONFIG", str(moved.folder.parent / "migrator.toml"))
-    moved.broker.probes["Sales.Timeouts"] = QueueProbe(messages=0, consumers=1)
+    moved.broker.probes["Sales.Timeouts"] = queue(1)
     assert "consume Sales.Timeouts" in moved("db", "adopt", "--moved", "--yes", codes=[3]).err
 
 

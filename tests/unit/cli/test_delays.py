@@ -14,7 +14,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused, TargetUnavailable
 from migrator.rabbitmq.connection import ConnectionSettings
 from tests.unit.cli.conftest import Program
-from tests.unit.preflight.checks.fakes import ladder
+from tests.unit.preflight.fakes import ladder
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

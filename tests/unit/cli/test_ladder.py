@@ -10,7 +10,7 @@ from rich.console import Console
 from migrator.cli.ladder import ladder_table
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from tests.unit.preflight.checks.fakes import ladder
+from tests.unit.preflight.fakes import ladder
 
 
 def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[str]:

@@ -83,7 +83,7 @@ def test_settings_become_choices(program: Program, tmp_path: Path) -> None:
     with opened(load(environ=environ)) as app:
         found = check_context(app, ("Sales",), None)
     assert replace(found.choices, own_queues=()).may_bind is False
-    assert (str(found.choices.version), found.choices.accepts_suffix_collisions) == ("v1", True)
+    assert (str(found.version), found.accepts_suffix_collisions) == ("v1", True)
     assert found.wall_clock().tzinfo is not None
 
 

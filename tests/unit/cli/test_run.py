@@ -15,11 +15,12 @@ from migrator.errors import AccessRefused, ExitCode, LedgerError
 from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.preflight.ports import DelayEntities, QueueProbe
+from migrator.preflight.broker import DelayEntities
 from migrator.service.hook_events import HookEvent
 from migrator.service.occasions import Fire
 from migrator.service.recheck import Checks
 from tests.unit.cli.conftest import Program
+from tests.unit.preflight.fakes import queue
 
 
 class Launched:
@@ -62,7 +63,7 @@ class Launched:
 @pytest.fixture
 def launched(program: Program, monkeypatch: pytest.MonkeyPatch) -> Launched:
     """The stand-in, with a seeded store."""
-    program.broker.probes["Sales"] = QueueProbe(messages=0, consumers=1)
+    program.broker.probes["Sales"] = queue(1)
     made = Launched()
     monkeypatch.setattr(run, "launch", made)
     monkeypatch.setenv("MIGRATOR_BROKER__URL", "amqp://nobody.invalid")  # nobody connects

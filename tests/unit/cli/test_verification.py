@@ -8,9 +8,9 @@ import pytest
 
 from migrator.cli import verification
 from migrator.errors import TargetUnavailable
-from migrator.preflight.ports import DelayEntities
+from migrator.preflight.broker import DelayEntities
 from tests.unit.cli.conftest import Program
-from tests.unit.preflight.checks.fakes import NO_API
+from tests.unit.preflight.fakes import NO_API
 
 
 def test_sound_delays_are_fine(program: Program) -> None:

@@ -9,7 +9,7 @@ import pytest
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import AccessRefused, NotChecked, TargetError, TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.broker import RabbitFacts, effective_policies
+from migrator.preflight.broker import BrokerFacts, effective_policies
 from migrator.rabbitmq.connection import EntityAbsent
 from migrator.rabbitmq.entities import (
     Binding,
@@ -66,9 +66,9 @@ class Api:
         return self.bindings
 
 
-def facts(api: Api | None) -> RabbitFacts:
+def facts(api: Api | None) -> BrokerFacts:
     """Return the facts of a broker that only its management API is asked about."""
-    return RabbitFacts(SETTINGS, cast(ManagementApi | None, api))
+    return BrokerFacts(SETTINGS, cast(ManagementApi | None, api))
 
 
 def rule(name: str, pattern: str = ".*", **more: object) -> PolicyRule:
@@ -113,7 +113,7 @@ def test_level_queues_of_version_1_are_classic() -> None:
         assert [policy.name for policy in effective_policies(rules, queue)] == [expected]
 
 
-def answers(asked: RabbitFacts) -> list[object]:
+def answers(asked: BrokerFacts) -> list[object]:
     """Return every answer that only the management API has."""
     return [
         asked.policies([STAGING]),

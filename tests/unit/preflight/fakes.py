@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
-from migrator.ledger.hand_overs import HandedOver
+from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preflight.checks import Choices, Context, Satellites
+from migrator.preflight.broker import BrokerFacts, BrokerServer, DelayEntities, Policy
+from migrator.preflight.context import Choices, Context, DelaysContext, Satellites, Watch
 from migrator.preflight.findings import Finding, Level
-from migrator.preflight.ports import BrokerServer, DelayEntities, Policy, QueueProbe
-from migrator.rabbitmq.entities import Room
+from migrator.preflight.queries import LedgerFacts
+from migrator.preflight.registry import CHECKS, DELAY_CHECKS
+from migrator.rabbitmq.entities import QueueFacts, Room
 from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
 
@@ -27,6 +30,14 @@ NO_API = NotChecked(reason="no management API")
 COMPLETE = DelayEntities(missing=(), different={}, not_checked=())
 RETRY = "migrator.retry.Sales.Timeouts.10"
 SATELLITES = Satellites(endpoint="Sales", queue="Sales", error_queue="error", retry_queues=(RETRY,))
+
+OWN_QUEUES = ("migrator.staging.a1.0", "migrator.receipts.a1.0")
+CHOICES = {each.name for each in fields(Choices)}
+
+
+def queue(consumers: int = 0, *, ready: int = 0) -> QueueFacts:
+    """Return a queue that exists."""
+    return QueueFacts(name="q", ready=ready, consumers=consumers)
 
 
 def way(
@@ -60,14 +71,14 @@ def ladder(*changed: LevelDepth, gap: str = "") -> LevelDepths:
 
 
 @dataclass
-class FakeBroker:
-    """Implements ``ports.BrokerFacts``; healthy unless told otherwise."""
+class FakeBroker(BrokerFacts):
+    """Healthy unless told otherwise."""
 
     version: tuple[int, int, int] = (3, 12, 4)
     flags: Mapping[str, bool] | NotChecked = field(
         default_factory=lambda: {"stream_queue": True, "quorum_queue": True}
     )
-    probes: dict[str, QueueProbe] = field(default_factory=dict)
+    probes: dict[str, QueueFacts] = field(default_factory=dict)
     forbidden: Mapping[str, str] = field(default_factory=dict)
     unbindable: Mapping[QueueName, str] = field(default_factory=dict)
     entities: DelayEntities = COMPLETE
@@ -99,7 +110,7 @@ class FakeBroker:
             product="RabbitMQ", version=self.version, version_text=text, flags=self.flags
         )
 
-    def queues(self, names: Collection[str]) -> Mapping[str, QueueProbe | None]:
+    def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
         """Return the queues set."""
         self._answer()
         return {name: self.probes.get(name) for name in names}
@@ -223,8 +234,8 @@ class FakeStore:
 
 
 @dataclass
-class FakeLedger:
-    """Implements ``ports.LedgerFacts``."""
+class FakeLedger(LedgerFacts):
+    """Fit for use unless told otherwise."""
 
     failure: MigratorError | None = None
     forgetting: str | None = None
@@ -246,8 +257,8 @@ class FakeLedger:
 
 
 @dataclass
-class FakeHandOvers:
-    """Implements ``ports.HandOvers``; knows ten timeouts, due now, for each name."""
+class FakeHandOvers(SqlHandOvers):
+    """Knows ten timeouts, due now, for each name."""
 
     names: Sequence[str] = ()
     failure: MigratorError | None = None
@@ -320,51 +331,61 @@ def preview(
     )
 
 
-def choices(
-    *,
-    version: DelaysVersion = DelaysVersion.V2,
-    mode: Mode = Mode.STAGED,
-    cutoff: timedelta = timedelta(0),
-    modes: Mapping[str, str] | None = None,
-    satellites: Sequence[Satellites] = (),
-    sends_near_due: bool = False,
-) -> Choices:
-    """Return an operator's choices."""
-    return Choices(
-        version=version,
-        mode=mode,
-        cutoff=cutoff,
+def choices(**changed: Any) -> Choices:
+    """Return an operator's choices: mode staged, without a cutoff, but for what is *changed*."""
+    usual = Choices(
+        mode=Mode.STAGED,
+        cutoff=timedelta(0),
         may_bind=True,
-        accepts_suffix_collisions=False,
-        own_queues=("migrator.staging.a1.0", "migrator.receipts.a1.0"),
+        own_queues=OWN_QUEUES,
         own_exchanges=("migrator.router.v2",),
-        modes=modes or {},
-        queues={name: name for name in modes or {}},
-        satellites=satellites,
-        sends_near_due=sends_near_due,
+        modes={},
+        queues={name: name for name in changed.get("modes", {})},
+        satellites=(),
+        sends_near_due=False,
     )
+    return replace(usual, **changed)
 
 
-def context(
-    *,
-    broker: FakeBroker | None = None,
-    store: FakeStore | None = None,
-    ledger: FakeLedger | None = None,
-    previews: Sequence[EndpointPreview] | None = (),
-    wall_clock: Callable[[], datetime] = lambda: NOW,
-    chosen: Choices | None = None,
-) -> Context:
-    """Return a context in which all is well unless told otherwise."""
-    return Context(
-        store=store or FakeStore(),
-        ledger=ledger or FakeLedger(),
+def context(**changed: Any) -> Context:
+    """Return a context in which all is well, but for what is *changed*, choices included."""
+    chosen = {name: changed.pop(name) for name in CHOICES & changed.keys()}
+    usual = Context(
+        store=FakeStore(),
+        ledger=FakeLedger(),
         clock=FakeClock(),
-        wall_clock=wall_clock,
-        broker=broker or FakeBroker(),
+        wall_clock=lambda: NOW,
+        broker=FakeBroker(),
+        version=DelaysVersion.V2,
+        accepts_suffix_collisions=False,
         endpoint_names=(),
-        previews=previews,
-        choices=chosen or choices(),
+        previews=(),
+        choices=choices(**chosen),
     )
+    return replace(usual, **changed)
+
+
+def delays_context(broker: FakeBroker | None = None, **changed: Any) -> DelaysContext:
+    """Return a context with a ledger that knows nothing, but for what is *changed*."""
+    usual = DelaysContext(
+        broker=broker or FakeBroker(),
+        version=DelaysVersion.V2,
+        accepts_suffix_collisions=False,
+        hand_overs=FakeHandOvers(),
+        wall_clock=lambda: NOW,
+        watch=Watch(span_s=1, wait=lambda _s: None),
+    )
+    return replace(usual, **changed)
+
+
+def found(check: str, broker: FakeBroker | None = None, **changed: Any) -> list[Finding]:
+    """Return what one check of ``migrator check`` finds."""
+    return list(CHECKS[check](context(broker=broker or FakeBroker(), **changed)))
+
+
+def found_of_delays(check: str, broker: FakeBroker, **changed: Any) -> list[Finding]:
+    """Return what one check of ``migrator delays verify`` finds."""
+    return list(DELAY_CHECKS[check](delays_context(broker, **changed)))
 
 
 def levels(findings: Sequence[Finding]) -> list[Level]:

@@ -1,21 +1,26 @@
-"""What checks are about: the parts they ask, and the operator's choices as plain values."""
+"""What checks ask: the broker, the store, the ledger, and the operator's choices as values."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import OpenCommit
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.ports import BrokerFacts, LedgerFacts
 from migrator.stores.due_times import DueTimeRules
 from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
+
+if TYPE_CHECKING:  # the parts are made by whoever asks for checks
+    from migrator.ledger.hand_overs import SqlHandOvers
+    from migrator.preflight.broker import BrokerFacts
+    from migrator.preflight.queries import LedgerFacts
 
 MIGRATE: Final = "migrate"
 DISPATCH: Final = "dispatch"
@@ -40,12 +45,10 @@ class Satellites:
 class Choices:
     """What the operator decided, as far as it matters here."""
 
-    version: DelaysVersion
     mode: Mode
     cutoff: timedelta
     may_bind: bool
     """False: all endpoints support native delays and bind themselves."""
-    accepts_suffix_collisions: bool
     own_queues: Sequence[str]
     """Our staging and receipts queues, whether they exist already or not."""
     own_exchanges: Sequence[str]
@@ -69,23 +72,64 @@ class Choices:
         """Return what is done for *endpoint*."""
         return self.modes.get(endpoint, MIGRATE)
 
-    @property
-    def retry_queues(self) -> Sequence[str]:
-        """Our retry queues for all satellites; may be empty."""
-        return [name for each in self.satellites for name in each.retry_queues]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How long levels are looked at, and how one waits."""
+
+    span_s: float
+    every_s: float = 2.0
+    wait: Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """Everything checks may ask; each check takes only what it needs of it."""
+class DelaysContext:
+    """Everything that checks of the native delays may ask; no store is needed."""
+
+    broker: BrokerFacts
+    version: DelaysVersion
+    accepts_suffix_collisions: bool
+    wall_clock: Callable[[], datetime]
+    """This machine's; aware, UTC."""
+    hand_overs: SqlHandOvers | None = None
+    """None: no store is configured."""
+    watch: Watch | None = None
+    """None: levels are looked at once."""
+
+    @property
+    def delays(self) -> DelaysVersion | None:
+        """The generation that messages are to enter; None: none enters any."""
+        return self.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """How batches are handed over; None: no row is to be moved."""
+        return None
+
+    @property
+    def retry_queues(self) -> Sequence[str]:
+        """Our retry queues for all satellites; may be empty."""
+        return ()
+
+    @property
+    def our_queues(self) -> Sequence[str]:
+        """Queues of ours that are needed; may be empty."""
+        return ()
+
+    @property
+    def our_exchanges(self) -> Sequence[str]:
+        """Exchanges of ours that are needed; may be empty."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(DelaysContext):
+    """Everything checks may ask."""
 
     store: Store
     ledger: LedgerFacts
     clock: Clock
     """The database's."""
-    wall_clock: Callable[[], datetime]
-    """This machine's; aware, UTC."""
-    broker: BrokerFacts
     endpoint_names: Sequence[str]
     """As the operator named them; empty: all the store has."""
     previews: Sequence[EndpointPreview] | None
@@ -99,17 +143,46 @@ class Context:
             return self.endpoint_names
         return [preview.endpoint for preview in self.previews]
 
-    def has(self, *modes: str) -> bool:
-        """Return whether a chosen endpoint is in one of *modes*; yes, when nobody can tell."""
-        return not self.names or any(self.choices.mode_of(name) in modes for name in self.names)
+    @property
+    def delays(self) -> DelaysVersion | None:
+        """The generation that messages are to enter; None: every endpoint is in mode dispatch."""
+        moving = not self.names or any(self.choices.mode_of(n) in MOVING for n in self.names)
+        return self.version if moving else None
 
     @property
-    def needs_delays(self) -> bool:
-        """Whether messages are to enter the native delays."""
-        return self.has(*MOVING)
+    def mode(self) -> Mode | None:
+        """How batches are handed over; None: no row is to be moved."""
+        return None if self.delays is None else self.choices.mode
+
+    @property
+    def retry_queues(self) -> Sequence[str]:
+        """Our retry queues for all satellites; may be empty."""
+        return [name for each in self.choices.satellites for name in each.retry_queues]
+
+    @property
+    def our_queues(self) -> Sequence[str]:
+        """Queues of ours that are needed; may be empty."""
+        staging = () if self.delays is None else self.choices.own_queues
+        return [*staging, *self.retry_queues]
+
+    @property
+    def our_exchanges(self) -> Sequence[str]:
+        """Exchanges of ours that are needed; may be empty."""
+        if self.delays is None:
+            return ()
+        # a lane's staging exchange has the name of its queue
+        return [*self.choices.own_exchanges, *self.choices.own_queues]
 
     def previews_of(self, *modes: str) -> Sequence[EndpointPreview] | None:
         """Return the previews of endpoints in one of *modes*; None: rows were not looked at."""
         if self.previews is None:
             return None
         return [p for p in self.previews if self.choices.mode_of(p.endpoint) in modes]
+
+
+def destination_rows(previews: Sequence[EndpointPreview]) -> Counter[QueueName]:
+    """Return how many rows would go to each destination."""
+    rows: Counter[QueueName] = Counter()
+    for preview in previews:
+        rows.update(preview.destinations)
+    return rows

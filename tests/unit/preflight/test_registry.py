@@ -1,48 +1,47 @@
-"""Tests of ``migrator.preflight.checks.registry``."""
+"""Tests of ``migrator.preflight.registry``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
+from migrator.delays.routing import DelaysVersion
 from migrator.errors import LedgerMissing, PreflightRefused, StoreUnavailable, TargetUnavailable
 from migrator.nservicebus.timeouts import EndpointName, QueueName
-from migrator.preflight import checks
-from migrator.preflight.checks import (
+from migrator.preflight.broker import DelayEntities
+from migrator.preflight.context import DISPATCH, FORWARD, Context
+from migrator.preflight.findings import Finding, Level, verdict
+from migrator.preflight.registry import (
     CHECKS,
     DELAY_CHECKS,
-    DISPATCH,
-    FORWARD,
     UNREACHABLE,
-    Context,
+    check_delays,
     refuse,
     run_checks,
 )
-from migrator.preflight.findings import Finding, Level, verdict
-from migrator.preflight.ports import DelayEntities, QueueProbe
-from tests.unit.preflight.checks.fakes import (
+from tests.unit.preflight.fakes import (
     RETRY,
     SALES,
     SATELLITES,
     FakeBroker,
     FakeLedger,
     FakeStore,
-    choices,
     context,
+    delays_context,
     preview,
+    queue,
 )
 
 
-def test_every_check_is_registered_under_its_own_name() -> None:
-    """One file, one line."""
-    files = {p.stem for p in Path(checks.__file__).parent.glob("*.py")}
-    files -= {"__init__", "context", "delays", "registry"}
-    assert {name.replace("-", "_") for name in CHECKS.keys() | DELAY_CHECKS.keys()} == files
+def test_checks_run_in_the_order_of_their_names() -> None:
+    """So that the first complaint stays the same; those that are in both tables are the same."""
     assert list(CHECKS) == sorted(CHECKS)
+    assert list(DELAY_CHECKS) == sorted(DELAY_CHECKS)
     assert CHECKS.keys() >= UNREACHABLE
+    assert DELAY_CHECKS.keys() - CHECKS.keys() == {"bound-names", "frozen-levels", "ways-out"}
+    assert all(CHECKS[name] is DELAY_CHECKS[name] for name in CHECKS.keys() & DELAY_CHECKS.keys())
 
 
 def test_when_all_is_well_every_check_says_so() -> None:
@@ -56,15 +55,19 @@ def test_when_all_is_well_every_check_says_so() -> None:
 
 def dispatching(broker: FakeBroker | None = None, *, mode: str = DISPATCH) -> Context:
     """Return a context in which one endpoint is dispatched or forwarded."""
-    chosen = choices(modes={"Sales": mode}, satellites=(SATELLITES,), cutoff=timedelta(minutes=1))
-    rows = [preview(destinations={"Billing": 2}, left=3)]
-    return context(broker=broker, previews=rows, chosen=chosen)
+    return context(
+        broker=broker or FakeBroker(),
+        previews=[preview(destinations={"Billing": 2}, left=3)],
+        modes={"Sales": mode},
+        satellites=(SATELLITES,),
+        cutoff=timedelta(minutes=1),
+    )
 
 
 def healthy() -> FakeBroker:
     """Return a broker with the queues of a timeout manager."""
     names = ("Sales.Timeouts", "Sales.TimeoutsDispatcher", "error", "Billing")
-    return FakeBroker(probes={name: QueueProbe(messages=0, consumers=0) for name in names})
+    return FakeBroker(probes={name: queue() for name in names})
 
 
 def test_a_dispatcher_alone_needs_no_native_delays() -> None:
@@ -141,8 +144,7 @@ def test_only_the_named_checks_run() -> None:
 
 def test_a_refusal_raised_on_the_way_is_a_refusal() -> None:
     """Whichever check meets it."""
-    store = FakeStore(claim_failure=None)
-    broken = context(store=store, ledger=FakeLedger(LedgerMissing("no ledger")))
+    broken = context(ledger=FakeLedger(LedgerMissing("no ledger")))
     (found,) = run_checks(broken, only=["ledger"])
     assert found.level is Level.REFUSED
 
@@ -175,3 +177,27 @@ def test_refusals_are_raised_together() -> None:
     """Each with its remedy."""
     with pytest.raises(PreflightRefused, match=r"^preflight refused: s: t; do it\n  s: t$"):
         refuse([_finding(Level.REFUSED, "do it"), _finding(Level.REFUSED)])
+
+
+# ── the checks of the delays ────────────────────────────────────────────────────────────────────
+
+
+def test_when_the_delays_are_well_every_check_says_so() -> None:
+    """In the order of their names."""
+    found = check_delays(delays_context())
+    assert verdict(found) is Level.OK
+    assert [finding.check for finding in found] == list(DELAY_CHECKS)
+
+
+def test_policies_of_the_levels_alone_are_looked_at() -> None:
+    """Of the generation that was asked for."""
+    broker = FakeBroker()
+    check_delays(delays_context(broker, version=DelaysVersion.V1))
+    assert broker.policies_asked == [f"nsb.delay-level-{level:02d}" for level in range(28)]
+
+
+def test_of_a_broker_that_is_gone_nothing_else_is_known() -> None:
+    """It is refused once."""
+    found = check_delays(delays_context(FakeBroker(failure=TargetUnavailable("gone"))))
+    assert [f.check for f in found if f.level is Level.REFUSED] == ["broker-reachable"]
+    assert {f.level for f in found} == {Level.REFUSED, Level.NOT_CHECKED}

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.preflight.known_hand_overs``."""
+"""Tests of ``migrator.preflight.queries``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from migrator.errors import LedgerError
 from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.checks import find_ways
 from migrator.preflight.findings import Level
-from migrator.preflight.known_hand_overs import KnownHandOvers
-from tests.unit.preflight.checks.fakes import NOW, FakeBroker, FakeHandOvers, context, no_way
+from migrator.preflight.queries import KnownHandOvers
+from migrator.preflight.registry import find_ways
+from tests.unit.preflight.fakes import NOW, FakeBroker, FakeHandOvers, context, no_way
 
 FIVE_MINUTES = timedelta(minutes=5)
 

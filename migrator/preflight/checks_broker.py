@@ -1,0 +1,414 @@
+"""Checks of the broker itself: version, rights, alarms, room, policies, a timeout manager's queues.
+
+Sources: reference ``native-delays.md`` section 6, ``timeout-manager.md`` sections 2, 7, 10 and 12;
+design sections 5.2, 8 and 10 (measured).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Final
+
+from migrator.delays.routing import DelaysVersion, delivery_exchange, level_name
+from migrator.errors import AccessRefused, NotChecked, TargetError
+from migrator.ledger.states import Mode
+from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
+from migrator.nservicebus.timeouts import BITS, QueueName
+from migrator.preflight.context import (
+    MIGRATE,
+    MOVING,
+    Context,
+    DelaysContext,
+    Satellites,
+    destination_rows,
+)
+from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+
+if TYPE_CHECKING:
+    from migrator.preflight.broker import BrokerFacts, BrokerServer, Policy
+    from migrator.rabbitmq.entities import QueueFacts
+
+OLDEST: Final = (3, 10)
+"""At-least-once dead-lettering of quorum queues, and messages that expire in them, came with it."""
+UNREADABLE: Final = (0, 0, 0)
+FLAGS: Final = ("quorum_queue", "stream_queue")
+OVERHEAD_BYTES: Final = 500
+"""Per message: routing key, properties, what the queue itself writes."""
+FACTOR: Final = 2
+"""A message is written to staging and to its level; old segments are freed late."""
+HARMFUL: Final = frozenset(
+    {
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delivery-limit",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        "overflow",
+    }
+)
+_LIMIT: Final = "delivery-limit"
+_HIGH_LIMIT: Final = 100_000
+"""What our own queues and the endpoints ask for."""
+_LOW_LIMIT: Final = 1000
+"""Connections lost in the life of a message; endpoints themselves ask for 100 000."""
+_NAMED: Final = 3
+"""Destinations named in a refusal; more are counted."""
+_USER: Final = "broker user"
+_OLD_WAY: Final = "use --delays v1 --mode direct"
+
+
+def broker_alarms(c: DelaysContext) -> Iterator[Finding]:
+    """Is the broker holding all publishers back?
+
+    Warn of memory and disk alarms: nothing can be published while one is in force.
+    """
+    alarms = c.broker.alarms()
+    if isinstance(alarms, NotChecked):
+        yield not_checked("resource alarms", alarms.reason)
+        return
+    for alarm in alarms:
+        yield warning(
+            "resource alarm",
+            f"{alarm}: the broker holds all publishers back",
+            "free memory or disk on that node; migrator waits meanwhile",
+        )
+    if not alarms:
+        yield ok("resource alarms", "none in force")
+
+
+def broker_reachable(c: DelaysContext) -> Iterator[Finding]:
+    """Can the broker be reached, and does it let us in? Two different findings.
+
+    Connect as the daemon will.
+    """
+    try:
+        server = c.broker.server()
+    except AccessRefused as exc:
+        yield refused(
+            "broker",
+            f"it answers, but does not let us in: {exc}",
+            "check user, password, virtual host and permissions (`migrator broker grants`)",
+        )
+    except TargetError as exc:
+        yield refused(
+            "broker",
+            f"it cannot be reached: {exc}",
+            "check broker.url, the network, and whether the broker is running",
+        )
+    else:
+        yield ok("broker", f"{server.product} {server.version_text} answers")
+
+
+# ── rights ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def broker_rights(c: Context) -> Iterator[Finding]:
+    """May we make the queues that staging and retries need, and bind destinations to the delays?
+
+    Refuse a user who may not make our own queues, or may not bind destinations.
+
+    Asked of the broker, making and binding none. Without these rights a daemon would claim rows
+    and then begin again and again.
+    """
+    if c.mode is not None:
+        yield from _staging(c, c.mode)
+        if c.choices.may_bind:
+            yield from _binding(c, destination_rows(c.previews_of(*MOVING) or ()))
+    if c.retry_queues:
+        otherwise = "set dispatch.retry_delays = []"
+        yield from _making(c, c.retry_queues, whose="retries have", otherwise=otherwise)
+    elif c.mode is None:
+        yield ok(_USER, "nothing has to be made")
+
+
+def _staging(c: Context, mode: Mode) -> Iterator[Finding]:
+    if mode is not Mode.STAGED:
+        yield ok(_USER, f"mode {mode} makes do with the native exchanges")
+    elif not c.choices.own_queues:
+        yield not_checked(_USER, "without a ledger, the names of our queues are not known")
+    else:
+        names = c.choices.own_queues
+        yield from _making(c, names, whose="mode staged has", otherwise="use --mode direct")
+
+
+def _binding(c: Context, names: Collection[QueueName]) -> Iterator[Finding]:
+    if not names:
+        return
+    unbindable = c.broker.not_bindable(c.version, sorted(names))
+    if not unbindable:
+        yield ok(_USER, f"may bind the {len(names)} destinations of the rows to the delays")
+        return
+    shown = [f"{name}: {text}" for name, text in sorted(unbindable.items())[:_NAMED]]
+    shown += [f"and {len(unbindable) - _NAMED} more"] if len(unbindable) > _NAMED else []
+    yield refused(
+        _USER,
+        f"may not bind {len(unbindable)} of {len(names)} destinations: {'; '.join(shown)}",
+        f"grant it `write` on each destination and `read` on {delivery_exchange(c.version)} "
+        "(`migrator broker grants` prints the `rabbitmqctl set_permissions`), or, if all "
+        "endpoints bind themselves, set broker.all_endpoints_support_delayed_delivery = true",
+    )
+
+
+def _making(c: Context, names: Sequence[str], *, whose: str, otherwise: str) -> Iterator[Finding]:
+    forbidden = c.broker.not_configurable(names)
+    for name, text in sorted(forbidden.items()):
+        yield refused(
+            name,
+            f"{whose} to make it, and may not: {text}",
+            f"let `migrator broker grants` print what the user needs, or {otherwise}",
+        )
+    if not forbidden:
+        yield ok(_USER, f"{whose} to make {len(names)} queues, and may")
+
+
+# ── version ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def broker_version(c: DelaysContext) -> Iterator[Finding]:
+    """Can this broker do what was chosen?
+
+    Refuse a broker that is too old, or whose feature flags are off, for what was chosen.
+
+    Version 2 of the delays, and staging whatever the version, need quorum queues with
+    at-least-once dead-lettering; retries need quorum queues in which messages expire.
+    """
+    needs = [f"delays {c.delays}"] if c.delays is DelaysVersion.V2 else []
+    needs += [f"mode {c.mode}"] if c.mode is Mode.STAGED else []
+    needs += ["dispatch.retry_delays"] if c.retry_queues else []
+    server = c.broker.server()
+    subject = f"{server.product} {server.version_text}"
+    if not needs:
+        chosen = [f"delays {c.delays}"] if c.delays is not None else []
+        chosen += [f"mode {c.mode}"] if c.mode is not None else []
+        yield ok(subject, f"any version will do for {' in '.join(chosen) or 'a dispatcher'}")
+        return
+    wanted = " and ".join(needs)
+    if server.version == UNREADABLE:
+        yield not_checked(subject, f"its version cannot be read; {wanted} need 3.10 or newer")
+    elif server.version < OLDEST:
+        only_retries = len(needs) == bool(c.retry_queues)
+        other = "set dispatch.retry_delays = []" if only_retries else _OLD_WAY
+        text = f"{wanted} need version 3.10 or newer"
+        yield refused(subject, text, f"upgrade the broker, or {other}")
+    else:
+        yield from _flags(server, subject, wanted)
+
+
+def _flags(server: BrokerServer, subject: str, wanted: str) -> Iterator[Finding]:
+    if isinstance(server.flags, NotChecked):
+        yield not_checked("feature flags", server.flags.reason)
+        return
+    # a flag that a newer broker no longer lists has become part of it
+    off = [flag for flag in FLAGS if server.flags.get(flag) is False]
+    for flag in off:
+        yield refused(
+            f"feature flag {flag}",
+            f"it is not enabled, but {wanted} need it",
+            f"rabbitmqctl enable_feature_flag {flag}",
+        )
+    if not off:
+        yield ok(subject, f"fit for {wanted}")
+
+
+# ── room ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def capacity(c: Context) -> Iterator[Finding]:
+    """Has the broker room for what will wait in it?
+
+    Compare a cautious estimate of the bytes on disk with what the fullest node has left.
+    """
+    previews = c.previews_of(*MOVING)
+    if previews is None:
+        yield not_checked("disk", "the rows were not looked at")
+        return
+    if not all(preview.is_complete for preview in previews):
+        yield not_checked("disk", "not all rows were looked at")
+        return
+    if unmeasured := sum(preview.unmeasured for preview in previews):
+        yield not_checked("disk", f"nobody knows how large the bodies of {unmeasured} rows are")
+        return
+    messages = sum(preview.to_hand_over for preview in previews)
+    payload = sum(preview.bytes for preview in previews)
+    needed = FACTOR * (payload + messages * OVERHEAD_BYTES)
+    room = c.broker.room()
+    if isinstance(room, NotChecked):
+        yield not_checked("disk", f"{messages} messages need about {_mib(needed)}; {room.reason}")
+        return
+    left = room.disk_free_bytes - room.disk_limit_bytes
+    facts = f"{messages} messages need about {_mib(needed)} of the {_mib(left)} left on disk"
+    if needed > left:
+        yield refused("disk", facts, "make room, or take fewer rows with --horizon")
+    elif 2 * needed > left:
+        yield warning("disk", facts, "watch the disk while migrating")
+    else:
+        yield ok("disk", facts)
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB".replace(",", " ")
+
+
+# ── policies ────────────────────────────────────────────────────────────────────────────────────
+
+
+def policies(c: DelaysContext) -> Iterator[Finding]:
+    """Does a policy change what the queues must do?
+
+    Refuse what changes expiry, limits or dead-lettering of levels or our own queues.
+
+    A policy beats a queue's own arguments: a blanket ``overflow: drop-head`` silently deleted
+    messages that were held, and a delivery limit on ``.*`` dead-letters staged messages singly.
+    One that is as high as ours does no harm, and takes the place of RabbitMQ 4's own limit of 20.
+    An alternate exchange takes what an exchange cannot route: the broker confirms such a message,
+    and it is in somebody's queue instead of being returned.
+    """
+    levels = [] if c.delays is None else [level_name(c.delays, level) for level in range(BITS)]
+    found = c.broker.policies([*levels, *c.our_queues])
+    if isinstance(found, NotChecked):
+        yield not_checked("policies", found.reason)
+        return
+    harmful = _harmful(found)
+    for (policy, keys), queues in sorted(harmful.items()):
+        remedy = "narrow its pattern so that it leaves these queues alone"
+        yield refused(f"policy {policy}", f"it sets {keys} on {_listed(queues)}", remedy)
+    delivery = [] if c.delays is None else [delivery_exchange(c.delays)]
+    diverting = c.broker.diverting([*levels, *delivery, *c.our_exchanges])
+    if isinstance(diverting, NotChecked):
+        yield not_checked("policies", f"alternate exchanges: {diverting.reason}")
+        return
+    yield from _diverted(diverting)
+    if not harmful and not diverting:
+        yield ok("policies", "none touches the queues and exchanges we need")
+
+
+def _diverted(diverting: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    exchanges: defaultdict[str, list[str]] = defaultdict(list)
+    for exchange in sorted(diverting):
+        for why in diverting[exchange]:
+            exchanges[why].append(exchange)
+    for why, names in sorted(exchanges.items()):
+        text = (
+            f"by {why}, what {_listed(names)} cannot route goes to an alternate exchange: it would "
+            "count as handed over, and be in somebody's queue"
+        )
+        yield refused("alternate-exchange", text, "take it away from these exchanges")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _harmful(found: Mapping[str, Sequence[Policy]]) -> Mapping[tuple[str, str], Sequence[str]]:
+    queues: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for queue in sorted(found):
+        for policy in found[queue]:
+            keys = ", ".join(sorted(_harmful_keys(policy)))
+            if keys:
+                queues[policy.name, keys].append(queue)
+    return queues
+
+
+def _harmful_keys(policy: Policy) -> Set[str]:
+    found = HARMFUL & policy.definition.keys()
+    limit = policy.definition.get(_LIMIT)
+    is_high = isinstance(limit, int) and (limit < 0 or limit >= _HIGH_LIMIT)  # below 0: none
+    return found - {_LIMIT} if is_high else found
+
+
+# ── the queues of timeout managers ──────────────────────────────────────────────────────────────
+
+
+def satellite_queues(c: Context) -> Iterator[Finding]:
+    """Are the queues there that a timeout manager works on, and does nobody else work on them?
+
+    Refuse queues that are missing; warn of a timeout manager that still runs.
+    """
+    near_due = _near_due_queues(c)
+    if not c.choices.satellites and not near_due:
+        yield ok("satellites", "not needed: no chosen endpoint is dispatched")
+        return
+    for each in c.choices.satellites:
+        yield from _satellites(c.broker, each)
+    for queue in near_due:
+        yield _near_due(c.broker, dispatcher_queue(QueueName(queue)))
+
+
+def _near_due_queues(c: Context) -> Sequence[str]:
+    """Return the input queues of endpoints of which we only send what is nearly due."""
+    if not c.choices.sends_near_due:
+        return ()
+    migrated = [name for name in c.names if c.choices.mode_of(name) == MIGRATE]
+    return [c.choices.queues.get(name, name) for name in migrated]
+
+
+def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:
+    queue = QueueName(wanted.queue)
+    store, dispatcher = timeouts_queue(queue), dispatcher_queue(queue)
+    found = broker.queues([store, dispatcher, wanted.error_queue])
+    yield _alone(store, found[store]) or refused(
+        store,
+        f"it does not exist: {wanted.endpoint} sends no timeouts there",
+        "name its input queue as queue in [[endpoints]], or use mode migrate",
+    )
+    yield _alone(dispatcher, found[dispatcher]) or ok(
+        dispatcher, "it does not exist: no control messages are read"
+    )
+    yield from _limits(broker, [store, dispatcher])
+    if found[wanted.error_queue] is None:
+        yield refused(
+            wanted.error_queue,
+            f"the error queue of {wanted.endpoint} does not exist",
+            "create it, or name the right one: dispatch.error_queue, or error_queue in "
+            "[[endpoints]]",
+        )
+    else:
+        yield ok(wanted.error_queue, f"the error queue of {wanted.endpoint} exists")
+
+
+def _alone(name: str, queue: QueueFacts | None) -> Finding | None:
+    """Return whether anybody else consumes the queue; None: it does not exist."""
+    if queue is None:
+        return None
+    if queue.consumers:
+        return warning(
+            name,
+            f"{queue.consumers} consume it already: the endpoint's own timeout manager, which "
+            "would share the work and may send a timeout twice, or another migrator, which is "
+            "harmless",
+            "disable the endpoint's timeout manager; beside another migrator this one stands by",
+        )
+    return ok(name, f"nobody else consumes it; {queue.ready} messages wait")
+
+
+def _limits(broker: BrokerFacts, names: Sequence[str]) -> Iterator[Finding]:
+    """Warn of policies by which a message is dropped once it has come back so often."""
+    found = broker.policies(names)
+    if isinstance(found, NotChecked):
+        return  # the check of policies says so
+    for name in names:
+        for policy in found.get(name, ()):
+            limit = policy.definition.get(_LIMIT)
+            if isinstance(limit, int) and 0 <= limit < _LOW_LIMIT:
+                yield warning(
+                    name,
+                    f"policy {policy.name!r} drops a message that has come back {limit} times; "
+                    "each loss of migrator's connection brings back those in hand",
+                    "raise its delivery-limit, or exempt the queue from it",
+                )
+
+
+def _near_due(broker: BrokerFacts, name: str) -> Finding:
+    queue = broker.queues([name])[name]
+    if queue is not None and queue.consumers:
+        return warning(
+            name,
+            f"{queue.consumers} consume it: the endpoint's own timeout manager runs and sends "
+            "what is nearly due as well; it may send a timeout twice",
+            "use --near-due leave while it runs",
+        )
+    return ok(name, "nobody else sends what is nearly due")

@@ -1,0 +1,242 @@
+"""Checks of the native delays: are they complete, does anything hang, and is there a way out?
+
+A message for a destination that is not bound any more is lost in version 1; version 2 keeps it and
+tries again every three minutes, and from 32 on nothing else passes that level.
+Source: reference ``native-delays.md`` section 5 (measured).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from migrator.delays.depths import FREEZING
+from migrator.delays.destinations import DestinationBinding
+from migrator.delays.routing import delivery_exchange, level_name, suffix_collisions
+from migrator.errors import MigratorError, NotChecked
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.context import DelaysContext, Watch
+from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+
+if TYPE_CHECKING:
+    from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
+    from migrator.preflight.queries import KnownHandOvers
+
+JUST_DUE: Final = timedelta(hours=1)
+"""What was due longer ago has most probably arrived."""
+NOT_NEEDED: Final = ok("native delays", "not needed: every chosen endpoint is in mode dispatch")
+_SHOWN: Final = 3
+_BLAMED: Final = 3
+"""Destinations in one remedy."""
+
+Held = Mapping[int, int]
+"""Messages that are held, by level; no zeros."""
+
+
+def bound_names(c: DelaysContext) -> Iterator[Finding]:
+    """Does one bound name catch the messages of another?
+
+    Refuse pairs of bound names of which one is a suffix of the other, unless accepted.
+
+    ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message, whoever
+    sends it.
+    """
+    bound = c.broker.bound_names(c.version)
+    if isinstance(bound, NotChecked):
+        yield not_checked("bindings", bound.reason)
+        return
+    pairs = suffix_collisions(bound)
+    for catcher, caught in pairs:
+        yield (warning if c.accepts_suffix_collisions else refused)(
+            caught,
+            f"delayed messages for it also reach {catcher}",
+            f"give one of the two another name; if nobody delays messages to {catcher}, "
+            f"remove the binding #.{catcher} of exchange {delivery_exchange(c.version)}",
+        )
+    if not pairs:
+        yield ok("bound names", f"none of {len(bound)} is a suffix of another")
+
+
+def delay_entities(c: DelaysContext) -> Iterator[Finding]:
+    """Are the native delays there, with the arguments they must have? They are never made unasked.
+
+    Refuse when anything is missing or different.
+    """
+    if c.delays is None:
+        yield NOT_NEEDED
+        return
+    report, subject = c.broker.delay_entities(c.version), f"delays {c.version}"
+    if report.missing:
+        more = len(report.missing) - _SHOWN
+        shown = ", ".join(report.missing[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        yield refused(subject, f"missing: {shown}", f"migrator delays create --delays {c.version}")
+    for name, text in sorted(report.different.items()):
+        yield refused(
+            name,
+            f"it exists with other arguments: {text}",
+            "find out who made it; it must be deleted and made again while empty",
+        )
+    if report.not_checked:
+        more = len(report.not_checked) - 1
+        reason = report.not_checked[0].reason
+        yield not_checked(subject, reason + (f"; and {more} more" if more else ""))
+    if not (report.missing or report.different or report.not_checked):
+        yield ok(subject, "complete, as they must be")
+
+
+def stuck_levels(c: DelaysContext) -> Iterator[Finding]:
+    """Do messages hang in a level because their target is missing?
+
+    Warn of messages that are not passed on, above all where they may block a level.
+
+    One look cannot tell them from messages that are just being passed on, so it never refuses.
+    """
+    if c.delays is None:
+        yield NOT_NEEDED
+        return
+    stuck = c.broker.stuck(c.version)
+    if isinstance(stuck, NotChecked):
+        yield not_checked("levels", stuck.reason)
+        return
+    for level, count in sorted(stuck.items()):
+        freezes = "; if they stay, the level stands still for every endpoint"
+        yield warning(
+            level_name(c.version, level),
+            f"{count} expired messages are not passed on yet"
+            + (freezes if count >= FREEZING else ""),
+            "migrator delays verify: it looks again, and names the missing destination",
+        )
+    if not stuck:
+        yield ok("levels", "nothing hangs in them")
+
+
+def frozen_levels(c: DelaysContext) -> Iterator[Finding]:
+    """Do messages stay held in a level, so that it stands still?
+
+    Refuse levels in which messages stay held; name the destinations that are to blame.
+
+    Looks for as long as ``watch`` says; nobody waits when nothing is held at first.
+    """
+    watch = c.watch or Watch(span_s=0, wait=lambda _s: None)
+    samples = _samples(c, watch)
+    if isinstance(samples, NotChecked):
+        yield not_checked("levels", samples.reason)
+        return
+    stayed = {
+        level: min(counts)
+        for level in sorted(samples[0])
+        if min(counts := [sample.get(level, 0) for sample in samples])
+    }
+    if not stayed:
+        yield ok("levels", "nothing stays held in them")
+        return
+    remedy = _remedy(c)
+    for level, count in stayed.items():
+        is_certain = count >= FREEZING or all(s[level] >= samples[0][level] for s in samples)
+        finding = refused if is_certain else warning
+        yield finding(level_name(c.version, level), _stayed(count, watch.span_s), remedy)
+
+
+def _samples(c: DelaysContext, watch: Watch) -> Sequence[Held] | NotChecked:
+    first = c.broker.stuck(c.version)
+    if isinstance(first, NotChecked) or not first:
+        return first if isinstance(first, NotChecked) else [{}]
+    samples: list[Held] = [first]
+    looks = max(1, math.ceil(watch.span_s / watch.every_s))
+    for _ in range(looks):
+        watch.wait(watch.span_s / looks)
+        next_one = c.broker.stuck(c.version)
+        if isinstance(next_one, NotChecked):
+            return next_one
+        samples.append(next_one)
+    return samples
+
+
+def _stayed(count: int, span_s: float) -> str:
+    text = f"at least {count} expired messages stayed held for {span_s:g} s: they find no queue"
+    if count >= FREEZING:
+        return f"{text}; the level stands still for every endpoint"
+    return f"{text}; from {FREEZING} on the level stands still for every endpoint"
+
+
+def _remedy(c: DelaysContext) -> str:
+    """Return what mends the destinations to blame, or how to find them."""
+    rows = _just_due(c)
+    ways = c.broker.ways(c.version, [each.destination for each in rows])
+    if not isinstance(ways, NotChecked):
+        blamed = [each for each in rows if not ways[each.destination].is_open]
+        fixes = [
+            f"{each.rows} timeouts for {each.destination} were due in the past hour, "
+            f"and {ways[each.destination].problem}: {ways[each.destination].remedy}"
+            for each in sorted(blamed, key=lambda each: (-each.rows, each.destination))[:_BLAMED]
+        ]
+        if fixes:
+            return "; ".join(fixes)
+    return (
+        "find the queue that was deleted or never bound; create it, then bind exchange "
+        f"{delivery_exchange(c.version)} to it with key #.<its name>"
+    )
+
+
+def _just_due(c: DelaysContext) -> Sequence[HandedOver]:
+    if c.hand_overs is None:
+        return ()
+    now = c.wall_clock()
+    try:
+        return c.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
+    except MigratorError:  # ways-out says that it could not be asked
+        return ()
+
+
+def ways_out(c: DelaysContext) -> Iterator[Finding]:
+    """Does every message that waits in the delays find its way out?
+
+    Refuse destinations of handed-over timeouts that nothing leads to; warn of other dead ends.
+    """
+    return ways_of(c, c.hand_overs)
+
+
+def ways_of(
+    c: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
+) -> Iterator[Finding]:
+    """Look at the ways to what is bound, and to what *hand_overs* knows."""
+    bound = c.broker.bound_names(c.version)
+    if isinstance(bound, NotChecked):
+        yield not_checked("bindings", bound.reason)
+        return
+    rows = _waiting(c, hand_overs)
+    if isinstance(rows, NotChecked):
+        yield not_checked("handed-over timeouts", rows.reason)
+        rows = {}
+    ways = c.broker.ways(c.version, sorted({*bound, *rows}))
+    if isinstance(ways, NotChecked):
+        yield not_checked("bindings", ways.reason)
+        return
+    closed = [way for _, way in sorted(ways.items()) if not way.is_open]
+    for way in closed:
+        yield _closed(way, rows.get(way.destination))
+    if not closed:
+        yield ok("destinations", f"{len(ways)} are known, each can be reached")
+
+
+def _waiting(
+    c: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
+) -> Mapping[QueueName, HandedOver] | NotChecked:
+    if hand_overs is None:
+        return NotChecked(reason="no store is configured, so there is no ledger to ask")
+    try:
+        found = hand_overs.handed_over(due_from=c.wall_clock() - JUST_DUE)
+    except MigratorError as exc:  # the levels are looked at all the same
+        return NotChecked(reason=str(exc))
+    return {each.destination: each for each in found}
+
+
+def _closed(way: DestinationBinding, waiting: HandedOver | None) -> Finding:
+    if waiting is None:
+        text = f"{way.problem}: delayed messages for it would not arrive"
+        return warning(way.destination, text, way.remedy)
+    span = f"{waiting.first_due:%Y-%m-%d %H:%M:%S} to {waiting.last_due:%Y-%m-%d %H:%M:%S}"
+    text = f"{way.problem}, and {waiting.rows} timeouts handed over for it are due {span} UTC"
+    return refused(way.destination, text, way.remedy)

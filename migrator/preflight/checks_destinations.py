@@ -1,0 +1,203 @@
+"""Checks of where rows would go: destinations, other names that catch them, replies, left rows.
+
+A message for an unbound destination is lost in version 1, and in version 2 it freezes a level
+for everyone once there are 32 of them. Source: reference ``native-delays.md`` section 5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Final
+
+from migrator.delays.routing import suffix_collisions as colliding
+from migrator.errors import NotChecked
+from migrator.nservicebus.satellites import dispatcher_queue
+from migrator.nservicebus.timeouts import EndpointName, QueueName
+from migrator.preflight.checks_delays import NOT_NEEDED
+from migrator.preflight.context import DISPATCH, MIGRATE, MOVING, Context, destination_rows
+from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+from migrator.stores.endpoints import EndpointPreview
+
+_NAMED: Final = 5
+_REPLY_QUEUES_NAMED: Final = 20
+"""Queues that get a finding each; of the others their number is told."""
+_REPLY_REMEDY: Final = (
+    "replies fail, and a receiver's other messages are tried again: create the queue and its "
+    "exchange until these rows have arrived; of rows of version 5 without an address, set the "
+    "endpoint's queue in [[endpoints]]"
+)
+
+
+def destinations(c: Context) -> Iterator[Finding]:
+    """Would messages find their way out of the delays again?
+
+    Look at each destination's queue and, for rows that enter the delays, at its binding.
+
+    Rows for what cannot be reached wait in the store. Refused is an endpoint none of whose
+    destinations exists, but for those held, which a run has seen missing beside others: that is
+    the wrong virtual host. Rows of dispatched endpoints, which are sent when due, wait as well.
+    """
+    moved, dispatched = c.previews_of(*MOVING), c.previews_of(DISPATCH)
+    if moved is None or dispatched is None:
+        yield not_checked("destinations", "the rows were not looked at")
+        return
+    delayed, sent = destination_rows(moved), destination_rows(dispatched)
+    queues = c.broker.queues(sorted({*delayed, *sent}))
+    unknown = {name for name, queue in queues.items() if queue is None}
+    for finding, some in ((refused, moved), (warning, dispatched)):
+        for each in some:
+            names = sorted(each.destinations)
+            if names and all(n in unknown and n not in c.choices.held for n in names):
+                yield finding(each.endpoint, *_elsewhere(names, c.choices.vhost))
+    if delayed:
+        yield from _delayed(c, delayed, unknown)
+    for name, count in sorted(sent.items()):
+        if name in unknown:
+            text = f"it has no queue: {count} rows would wait until it has"
+            yield warning(name, text, "create it")
+        else:
+            yield ok(name, f"{count} rows; sent to it when due")
+
+
+def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
+    """Return text and remedy for an endpoint none of whose destinations exists."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"virtual host {vhost!r} has a queue for none of its {len(names)} destinations: "
+        f"{', '.join(names[:_NAMED])}{more}",
+        "is broker.url that of the receivers, with their virtual host? else create the queues by "
+        "starting the receivers, or rename them with --map old=new",
+    )
+
+
+def _delayed(
+    c: Context, rows: Mapping[QueueName, int], unknown: Container[str]
+) -> Iterator[Finding]:
+    bound = c.broker.bound_names(c.version)
+    for name, count in sorted(rows.items()):
+        if name in unknown:
+            yield warning(
+                name,
+                f"it has no queue: {count} rows stay in the store until it has",
+                f"create it, or rename it with --map {name}=…",
+            )
+        elif isinstance(bound, NotChecked):
+            yield not_checked(name, f"its queue exists; binding: {bound.reason}")
+        elif name in bound:
+            yield ok(name, f"{count} rows; bound to the delays")
+        elif c.choices.may_bind:
+            yield ok(name, f"{count} rows; not bound yet, run binds it")
+        else:
+            yield warning(
+                name,
+                f"it is not bound to the delays: {count} rows stay in the store until it is",
+                "start that endpoint once, or set "
+                "broker.all_endpoints_support_delayed_delivery = false",
+            )
+
+
+def reply_queues(c: Context) -> Iterator[Finding]:
+    """Could receivers reply to the rows that are to leave?
+
+    Look whether the queues exist that replies would go to; warn of those that do not.
+
+    A reply to a queue that is gone is refused with 404, which closes the channel that the receiver
+    publishes on: other messages in hand are tried again. Measured with transport 11, where the
+    header of a callback queue of version 5 wins over the usual reply address.
+    """
+    if c.previews is None:
+        yield not_checked("replies", "the rows were not looked at")
+        return
+    rows: Counter[str] = Counter()
+    for preview in c.previews:
+        rows.update(preview.reply_queues)
+    queues = c.broker.queues(sorted(rows))
+    gone = [(name, count) for name, count in rows.most_common() if queues[name] is None]
+    for name, count in gone[:_REPLY_QUEUES_NAMED]:
+        yield warning(name, f"{count} rows want replies there, and it has no queue", _REPLY_REMEDY)
+    if more := gone[_REPLY_QUEUES_NAMED:]:
+        text = f"{len(more)} more of these queues are gone, of {sum(n for _, n in more)} rows"
+        yield warning("replies", text, _REPLY_REMEDY)
+    if not gone:
+        yield ok("replies", f"{len(rows)} queues that replies would go to exist")
+
+
+def suffix_collisions(c: Context) -> Iterator[Finding]:
+    """Would a message reach a second queue, too?
+
+    Refuse destinations whose messages another bound name would catch, unless accepted.
+
+    ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message.
+    """
+    previews = c.previews_of(*MOVING)
+    if c.delays is None:
+        yield NOT_NEEDED
+    elif previews is None:
+        yield not_checked("destinations", "the rows were not looked at")
+    else:
+        yield from collisions_among(c, frozenset(destination_rows(previews)))
+
+
+def collisions_among(c: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
+    """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
+    bound = c.broker.bound_names(c.version)
+    if isinstance(bound, NotChecked):
+        yield not_checked("names bound by others", f"they are not known: {bound.reason}")
+        bound = frozenset()
+    pairs = [pair for pair in colliding(ours | bound) if pair[1] in ours]
+    for catcher, caught in pairs:
+        text = f"messages for it also reach {catcher}"
+        if c.accepts_suffix_collisions:
+            yield warning(caught, text)
+        else:
+            remedy = "rename a queue, or set handover.accept_suffix_collisions = true"
+            yield refused(caught, text, remedy)
+    if not pairs:
+        yield ok("destinations", "no known name is a suffix of another")
+
+
+def unattended_rows(c: Context) -> Iterator[Finding]:
+    """Are there rows that nobody will send?
+
+    Warn when rows are left to a timeout manager that does not run; they stay, none is lost.
+
+    With a cutoff, rows that are overdue or nearly due are left to the timeout manager. If none
+    runs, they would lie there for ever, unless our dispatcher sends them.
+    """
+    previews = c.previews_of(MIGRATE)
+    if c.choices.sends_near_due or (previews is not None and not previews):
+        yield ok("rows due soon", "migrator itself sends them")
+    elif not c.choices.cutoff:
+        yield ok("cutoff", "it is 0s: overdue rows are sent by migrator itself")
+    elif previews is None:
+        yield not_checked("rows due soon", "the rows were not looked at")
+    else:
+        for preview in previews:
+            yield _left(c, preview)
+
+
+def _left(c: Context, preview: EndpointPreview) -> Finding:
+    names = [dispatcher_queue(QueueName(name)) for name in _inputs(c, preview.endpoint)]
+    if any(queue is not None and queue.consumers for queue in c.broker.queues(names).values()):
+        text = f"its timeout manager runs and sends the {preview.left} rows left to it"
+        return ok(preview.endpoint, text)
+    nobody = f"nobody consumes {names[-1]}"
+    if preview.left:
+        return warning(
+            preview.endpoint,
+            f"{preview.left} rows are overdue or due soon and would be left, but {nobody}",
+            "start its timeout manager, or use --cutoff 0s or --near-due dispatch",
+        )
+    return warning(
+        preview.endpoint,
+        f"{nobody}: rows that come closer than the cutoff while migrator is down would stay",
+        "use --cutoff 0s or --near-due dispatch once no timeout manager runs any more",
+    )
+
+
+def _inputs(c: Context, endpoint: EndpointName) -> Sequence[str]:
+    if endpoint in c.choices.queues:
+        return [c.choices.queues[endpoint]]
+    # an endpoint that was merely discovered shows its dots as underscores
+    return sorted({endpoint, endpoint.replace("_", ".")})

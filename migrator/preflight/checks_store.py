@@ -1,0 +1,236 @@
+"""Checks of the legacy database and of the ledger in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from migrator.errors import (
+    DatabaseFailedOver,
+    LedgerCloned,
+    LedgerMissing,
+    NotChecked,
+    StoreError,
+    StoreUnavailable,
+    UnknownEndpoint,
+)
+from migrator.ledger.work import Clock, StoreEndpoint
+from migrator.preflight.context import MOVING, Context
+from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
+from migrator.stores.due_times import DueTimeReading, DueTimeRules, read_due_times
+from migrator.stores.endpoints import chosen_endpoints
+from migrator.stores.ports import Store
+
+if TYPE_CHECKING:
+    from migrator.preflight.queries import LedgerFacts
+
+SKEW_TOLERATED: Final = timedelta(seconds=2)
+SKEW_REFUSED: Final = timedelta(minutes=1)
+STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
+_FINISH: Final = "finish that run, or abort it with the vendor's tool"
+
+
+def clock_skew(c: Context) -> Iterator[Finding]:
+    """Do this machine and the database agree on the time?
+
+    Warn when the two clocks are two seconds apart or more; refuse above a minute.
+
+    Delays are computed from the database's clock; this machine's is only what people compare with.
+    """
+    skew = c.clock.now() - c.wall_clock()
+    seconds = skew.total_seconds()
+    side = "ahead of" if seconds > 0 else "behind"
+    text = f"the database is {abs(seconds):.1f} s {side} this machine"
+    if abs(skew) < SKEW_TOLERATED:
+        yield ok("clocks", text)
+    else:
+        finding = refused if abs(skew) > SKEW_REFUSED else warning
+        remedy = "synchronise both with NTP: a wrong database clock makes messages early or late"
+        yield finding("clocks", f"{text}; due times follow the database", remedy)
+
+
+def due_times(c: Context) -> Iterator[Finding]:
+    """Are due times read in the zone they were written in? Else rows go out hours early or late.
+
+    Compare a sample of each endpoint's due column with the rows' own headers.
+    """
+    endpoints = chosen_endpoints(c.store, c.endpoint_names)
+    yield from due_times_of(c.store, endpoints, c.clock, c.choices.due_times)
+
+
+def due_times_of(
+    store: Store, endpoints: Sequence[StoreEndpoint], clock: Clock, rules: DueTimeRules
+) -> Iterator[Finding]:
+    """Compare a sample of the due column of *endpoints* with the rows' own headers."""
+    for endpoint in endpoints:
+        reading = read_due_times(store, endpoint, clock, rules)
+        if reading.shifted:
+            finding = refused if reading.is_refused else warning
+            yield finding(endpoint.source, reading.text, reading.remedy)
+        else:
+            yield ok(endpoint.source, _fine(reading, rules))
+
+
+def _fine(reading: DueTimeReading, rules: DueTimeRules) -> str:
+    if not reading.comparable:
+        return f"no row tells of its zone; due times are read as {rules.time_zone}"
+    return f"{reading.comparable} sampled rows are due when their headers say"
+
+
+def endpoints(c: Context) -> Iterator[Finding]:
+    """Does the store have the endpoints that were named, or any at all?
+
+    Look for each endpoint; without names, for any.
+    """
+    known = ", ".join(endpoint.name for endpoint in c.store.endpoints())
+    if not known:
+        yield refused("store", "it has no timeouts table", "check database and store.schema")
+        return
+    unknown = [name for name in c.endpoint_names if not _has(c.store, name)]
+    for name in unknown:
+        yield refused(
+            name,
+            f"the store has no such endpoint; it has: {known}",
+            "correct the name, or set its table in [[endpoints]]",
+        )
+    if not unknown:
+        yield ok("store", f"it has timeouts of {known}")
+
+
+def _has(store: Store, name: str) -> bool:
+    try:
+        store.find(name)
+    except UnknownEndpoint:
+        return False
+    return True
+
+
+def ledger(c: Context) -> Iterator[Finding]:
+    """Is there a ledger of the version we need, and was it made in this database?
+
+    Refuse a ledger that is missing, of another version, or copied from another database.
+
+    Also one with batches that only a run into other delays can settle. Warn of a database that
+    may forget what it has committed, by itself or by a failover.
+    """
+    try:
+        text = c.ledger.verify()
+    except LedgerMissing as exc:
+        yield refused("ledger", str(exc), "migrator db upgrade")
+    except LedgerCloned as exc:
+        yield refused(
+            "ledger", str(exc), "migrator db adopt, when the other database is gone for good"
+        )
+    except DatabaseFailedOver as exc:
+        yield refused("ledger", str(exc), "migrator db adopt --after-failover --dry-run")
+    else:
+        yield ok("ledger", text)
+        yield from _forgetful(c.ledger)
+        yield from _replicated(c.ledger)
+    commits = c.choices.other_commits
+    if c.delays is not None and commits:
+        batches, delays = ", ".join(str(each.batch) for each in commits), commits[0].delays
+        yield refused(
+            f"batches in committing: {batches}",
+            f"they were on their way into delays {delays} when their process ended, and a run "
+            f"into delays {c.delays} cannot find out whether they went",
+            f"settle them by `migrator run --delays {delays} --once`, then start with {c.delays}",
+        )
+
+
+def _forgetful(ledger: LedgerFacts) -> Iterator[Finding]:
+    how = ledger.forgets()
+    if how is not None:
+        yield warning(
+            "ledger",
+            f"{how}: when its machine fails, the database forgets what it committed last; "
+            "what was handed over in it is then in the table again as well",
+            f"SET GLOBAL {how.partition(' ')[0]} = 1, and in the server's settings",
+        )
+
+
+def _replicated(ledger: LedgerFacts) -> Iterator[Finding]:
+    behind = ledger.standbys_behind()
+    if isinstance(behind, NotChecked):
+        yield not_checked("standbys", behind.reason)
+    elif behind:
+        yield warning(
+            "standbys",
+            f"{', '.join(behind)} asynchronous: a failover forgets what was committed last, "
+            "and what was handed over in it is then in the table again as well",
+            "name one of them in synchronous_standby_names, or see docs/what-if.md: the "
+            "database failed over to a replica",
+        )
+
+
+def legacy_table(c: Context) -> Iterator[Finding]:
+    """Can the legacy tables be worked with as they are? A missing index makes each claim slow.
+
+    Warn of missing indexes, of rows that belong to no endpoint, and of those nobody can claim.
+    """
+    found = c.store.remarks()
+    for each in found:
+        yield warning(each.subject, each.text, each.remedy)
+    if not found:
+        yield ok("store", "every index that is needed is there")
+    for preview in c.previews_of(*MOVING) or ():
+        for why, entry in sorted(preview.unclaimable.items()):
+            yield warning(
+                preview.endpoint,
+                f"{entry.count} timeouts are never claimed, {why}; such as "
+                f"{', '.join(entry.examples)}",
+                "mend or remove them; they stay where they are",
+            )
+
+
+def rights(c: Context) -> Iterator[Finding]:
+    """May we do with the rows what claiming needs? Proved by doing it, and rolling back.
+
+    Claim one row of each endpoint and roll back.
+    """
+    for endpoint in chosen_endpoints(c.store, c.endpoint_names):
+        try:
+            c.store.trial_claim(endpoint)
+        except StoreUnavailable:
+            raise
+        except StoreError as exc:
+            remedy = "let `migrator db grants` print what the user needs"
+            yield refused(endpoint.source, str(exc), remedy)
+        else:
+            yield ok(endpoint.source, "a claim went through and was rolled back")
+
+
+def store_reachable(c: Context) -> Iterator[Finding]:
+    """Can the legacy database be reached, and does it let us in? Two different findings.
+
+    Connect, and list the tables.
+    """
+    try:
+        c.store.endpoints()
+    except StoreUnavailable as exc:
+        yield refused(
+            "store",
+            f"it cannot be reached: {exc}",
+            "check store.url, the network, and whether the database is running",
+        )
+    except StoreError as exc:
+        yield refused("store", f"it answers, but refuses: {exc}", "check user, password and rights")
+    else:
+        yield ok("store", f"{c.store.kind}; it answers")
+
+
+def vendor_run(c: Context) -> Iterator[Finding]:
+    """Is the vendor's migration tool half-way through? Two tools at the same rows lose some.
+
+    Refuse while the vendor's tool has rows hidden in the store or messages in its queue.
+    """
+    unfinished = c.store.unfinished_vendor_runs()
+    for text in unfinished:
+        yield refused("vendor's tool", text, _FINISH)
+    staging = c.broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
+    if staging is not None:
+        text = f"the vendor's staging queue exists, with {staging.ready} messages"
+        yield refused(STAGING_QUEUE, text, _FINISH)
+    if not unfinished and staging is None:
+        yield ok("vendor's tool", "it left nothing behind")

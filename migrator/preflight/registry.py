@@ -1,0 +1,135 @@
+"""All checks by name, and how they are run.
+
+A check is a generator that takes the context and yields findings; it changes nothing. A new one is
+a function in the file of its subject, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from migrator.errors import MigratorError, PreflightRefused, UnknownEndpoint
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight import checks_broker as broker
+from migrator.preflight import checks_delays as delays
+from migrator.preflight import checks_destinations as rows
+from migrator.preflight import checks_store as store
+from migrator.preflight.context import Context, DelaysContext
+from migrator.preflight.findings import Finding, Level
+
+if TYPE_CHECKING:
+    from migrator.preflight.queries import KnownHandOvers
+
+DELAY_CHECKS: Final[Mapping[str, Callable[[DelaysContext], Iterable[Finding]]]] = {
+    "bound-names": delays.bound_names,
+    "broker-alarms": broker.broker_alarms,
+    "broker-reachable": broker.broker_reachable,
+    "broker-version": broker.broker_version,
+    "delay-entities": delays.delay_entities,
+    "frozen-levels": delays.frozen_levels,
+    "policies": broker.policies,
+    "ways-out": delays.ways_out,
+}
+"""What ``migrator delays verify`` looks at, in this order. It needs no store, and may take long."""
+
+CHECKS: Final[Mapping[str, Callable[[Context], Iterable[Finding]]]] = {
+    "broker-alarms": broker.broker_alarms,
+    "broker-reachable": broker.broker_reachable,
+    "broker-rights": broker.broker_rights,
+    "broker-version": broker.broker_version,
+    "capacity": broker.capacity,
+    "clock-skew": store.clock_skew,
+    "delay-entities": delays.delay_entities,
+    "destinations": rows.destinations,
+    "due-times": store.due_times,
+    "endpoints": store.endpoints,
+    "ledger": store.ledger,
+    "legacy-table": store.legacy_table,
+    "policies": broker.policies,
+    "reply-queues": rows.reply_queues,
+    "rights": store.rights,
+    "satellite-queues": broker.satellite_queues,
+    "store-reachable": store.store_reachable,
+    "stuck-levels": delays.stuck_levels,
+    "suffix-collisions": rows.suffix_collisions,
+    "unattended-rows": rows.unattended_rows,
+    "vendor-run": store.vendor_run,
+}
+"""What ``migrator check`` looks at, and ``migrator run`` before it starts, in this order."""
+
+UNREACHABLE: Final = frozenset({"broker-reachable", "store-reachable"})
+"""Checks whose refusal means: nobody answers there."""
+_RECHECKED: Final = ("clock-skew", "delay-entities", "policies")
+
+
+def run_checks(context: Context, *, only: Iterable[str] | None = None) -> Sequence[Finding]:
+    """Return what all checks, or those named in *only*, found; in the order of their names.
+
+    Whatever a check cannot ask becomes a finding; only bugs raise.
+    """
+    names = sorted(set(CHECKS if only is None else only))
+    return [f for name in names for f in _found(name, partial(CHECKS[name], context))]
+
+
+def check_delays(context: DelaysContext) -> Sequence[Finding]:
+    """Return what all checks of the delays found, as ``run_checks`` does."""
+    checks = {name: partial(check, context) for name, check in DELAY_CHECKS.items()}
+    return [found for name, check in checks.items() for found in _found(name, check)]
+
+
+def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequence[Finding]:
+    """Return what checks of broker and clocks find that can turn out otherwise while we run.
+
+    The tables are not read again: *destinations* stand for those of their rows.
+    """
+    found = run_checks(context, only=_RECHECKED)
+    if context.delays is None:
+        return found
+    collisions = partial(rows.collisions_among, context, frozenset(destinations))
+    return [*found, *_found("suffix-collisions", collisions)]
+
+
+def find_ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
+    """Return whether the destinations of what was handed over can be reached; others not."""
+    if context.delays is None:
+        return ()
+    found = _ways(context, known)
+    if any(each.level is Level.REFUSED for each in found):
+        known.forget()  # what was called back since needs no way
+        found = _ways(context, known)
+    return found
+
+
+def _ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
+    found = _found("ways-out", partial(delays.ways_of, context, known))
+    return [each for each in found if each.level is not Level.WARNING]
+
+
+def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what *check* finds, as *name*; whatever it cannot ask becomes a finding, too."""
+    try:
+        for finding in check():
+            yield replace(finding, check=name)
+    except UnknownEndpoint as exc:  # refused by the check that looks for them
+        yield Finding(check=name, level=Level.NOT_CHECKED, subject=name, text=str(exc))
+    except MigratorError as exc:
+        level = Level.REFUSED if isinstance(exc, PreflightRefused) else Level.NOT_CHECKED
+        yield Finding(check=name, level=level, subject=name, text=str(exc))
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Stop here when any of *findings* is a refusal.
+
+    Raises:
+        PreflightRefused: Names each refusal with its remedy. Nothing was changed.
+    """
+    refused = [
+        f"{f.subject}: {f.text}" + (f"; {f.remedy}" if f.remedy else "")
+        for f in findings
+        if f.level is Level.REFUSED
+    ]
+    if refused:
+        raise PreflightRefused("preflight refused: " + "\n  ".join(refused))
