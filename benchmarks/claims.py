@@ -76,7 +76,7 @@ class Bench:
         upgrade(self.engine, self.tables)
         self.tables_of_rows = SqlStore(self.engine, self.tables, SqlOptions())
         self.store: Store = self.tables_of_rows
-        self.claims: Claims = SqlClaims(self.engine, self.tables, self.tables_of_rows)
+        self.claims: Claims = SqlClaims(self.engine, self.tables, self.tables_of_rows.legacy_table)
 
     def seed(self, rows: int, body_bytes: int) -> None:
         """Fill the legacy table; nobody analyses it."""

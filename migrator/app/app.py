@@ -28,7 +28,7 @@ from migrator.nservicebus.timeouts import BITS, EndpointName, Lane, QueueName, R
 from migrator.stores.ports import Claims, Store
 
 if TYPE_CHECKING:  # each part is imported when it is made
-    from migrator.app.stores import DocumentSide, SqlSide, StoreSide
+    from migrator.app.stores import DocumentBackend, SqlBackend, StoreBackend
     from migrator.handover.claiming import Claimer, Look
     from migrator.handover.holding import Holding
     from migrator.handover.prepare import Preparer
@@ -129,39 +129,39 @@ class App(BrokerParts, LedgerParts):
     # ── the store ───────────────────────────────────────────────────────────────────────────
 
     @cached_property
-    def side(self) -> StoreSide:
+    def side(self) -> StoreBackend:
         """All that the kind of legacy store brings."""
-        from migrator.app.stores import Ground, open_side
+        from migrator.app.stores import StoreContext, open_backend
 
-        ground = Ground(
+        context = StoreContext(
             settings=self.settings,
             engine=self.engine,
             tables=self.tables,
             ledger_id=lambda: self.ledger_id,
             fault=self.fault,
         )
-        return open_side(ground)
+        return open_backend(context)
 
-    def sql_side(self, *, wanted_for: str) -> SqlSide:
+    def sql_side(self, *, wanted_for: str) -> SqlBackend:
         """Return the side of a SQL store.
 
         Raises:
             PreflightRefused: The store is of another kind, which has nothing for *wanted_for*.
         """
-        from migrator.app.stores import SqlSide
+        from migrator.app.stores import SqlBackend
 
-        if isinstance(self.side, SqlSide):
+        if isinstance(self.side, SqlBackend):
             return self.side
         raise PreflightRefused(
             f"{wanted_for} needs a SQL store; store.kind is {self.settings.store.kind}"
         )
 
     @property
-    def document_side(self) -> DocumentSide | None:
+    def document_side(self) -> DocumentBackend | None:
         """The side of a document store; None: the store is a SQL database."""
-        from migrator.app.stores import DocumentSide
+        from migrator.app.stores import DocumentBackend
 
-        return self.side if isinstance(self.side, DocumentSide) else None
+        return self.side if isinstance(self.side, DocumentBackend) else None
 
     @property
     def store(self) -> Store:
@@ -231,14 +231,14 @@ class App(BrokerParts, LedgerParts):
 
     def new_holding(self) -> Holding:
         """Return what holds destinations that cannot be reached, for all lanes of a process."""
-        from migrator.app.stores import SqlSide
+        from migrator.app.stores import SqlBackend
         from migrator.handover.holding import Holding
         from migrator.ledger.held_destinations import SqlHeldDestinations
 
         return Holding(
             books=SqlHeldDestinations(self.engine, self.tables),
             batches=self.batches,
-            claims=self.side.claims if isinstance(self.side, SqlSide) else None,
+            claims=self.side.claims if isinstance(self.side, SqlBackend) else None,
             look=lambda names: self.new_destinations().unreachable(names),
             forget=self.destinations.forget,
             clock=self.clock,

@@ -153,7 +153,7 @@ class DispatcherWiring:
         if plan.timeouts_queue is None:
             return None
         store = app.sql_side(wanted_for="taking timeouts in").store
-        intake = SqlIntake(app.engine, app.tables, store)
+        intake = SqlIntake(app.engine, app.tables, store.legacy_table)
         rules = app.rules_of(endpoint.name)
         if app.settings.endpoint(endpoint.name).mode is EndpointMode.FORWARD:
             return Forwarding(

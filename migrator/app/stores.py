@@ -15,6 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from sqlalchemy import Engine
 
 from migrator.config import Settings
+from migrator.config.secrets import required_secret
 from migrator.config.servers import StoreKind
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.failover.store import SqlFailover
@@ -24,22 +25,19 @@ from migrator.recall.restore import DocumentRecalls, Recalls, SqlRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
-from migrator.stores.documents.store import DocumentCounting, DocumentPulse, DocumentStoreView
-from migrator.stores.measuring_ports import Counting, Pulse
+from migrator.stores.documents.store import DocumentStoreView
 from migrator.stores.ports import Claims, Store
 from migrator.stores.sql.claims import SqlClaims
-from migrator.stores.sql.counting import SqlCounting
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
-from migrator.stores.sql.pulse import SqlPulse
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
-from migrator.stores.sql.tables import TableStore
+from migrator.stores.sql.store import TableStore
 from migrator.verify.documents import DocumentVerifications
 from migrator.verify.ports import Verifications
 from migrator.verify.store import SqlVerifications
 
 
-class StoreSide(Protocol):
+class StoreBackend(Protocol):
     """All that one kind of legacy store brings; each part is made when it is first asked for."""
 
     @property
@@ -62,16 +60,6 @@ class StoreSide(Protocol):
         """Reads the books, and compares them with the store."""
         ...
 
-    @property
-    def counting(self) -> Counting:
-        """Counts for the page."""
-        ...
-
-    @property
-    def pulse(self) -> Pulse:
-        """Measures for the throttle."""
-        ...
-
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write invented timeouts of the endpoint *name*; return where they are, and how many.
 
@@ -86,8 +74,8 @@ class StoreSide(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What every side stands on."""
+class StoreContext:
+    """What every backend is made of."""
 
     settings: Settings
     engine: Engine
@@ -98,17 +86,17 @@ class Ground:
     fault: FaultPoint
 
 
-class SqlSide:
-    """A SQL database that holds the ledger as well; implements ``StoreSide``."""
+class SqlBackend:
+    """A SQL database that holds the ledger as well; implements ``StoreBackend``."""
 
-    def __init__(self, ground: Ground) -> None:
-        """Remember *ground*; nothing is opened."""
-        self._ground = ground
+    def __init__(self, context: StoreContext) -> None:
+        """Remember *context*; nothing is opened."""
+        self._context = context
 
     @cached_property
     def store(self) -> TableStore:
         """The legacy tables."""
-        settings = self._ground.settings
+        settings = self._context.settings
         placements = {
             endpoint.name: Placement(
                 prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
@@ -120,56 +108,46 @@ class SqlSide:
             placements=placements,
             time_zone=settings.store.local_zone,
         )
-        return SqlStore(self._ground.engine, self._ground.tables, options)
+        return SqlStore(self._context.engine, self._context.tables, options)
 
     @cached_property
     def claims(self) -> SqlClaims:
         """Moves rows between store and ledger."""
-        return SqlClaims(self._ground.engine, self._ground.tables, self.store)
+        return SqlClaims(self._context.engine, self._context.tables, self.store.legacy_table)
 
     @cached_property
     def recalls(self) -> SqlRecalls:
         """Puts handed-over rows back."""
-        return SqlRecalls(self._ground.engine, self._ground.tables, self.store, self.claims)
+        return SqlRecalls(self._context.engine, self._context.tables, self.store, self.claims)
 
     @cached_property
     def failover(self) -> SqlFailover:
         """Settles what the database lost when it failed over."""
-        return SqlFailover(self._ground.engine, self._ground.tables, self.store, self.claims)
+        return SqlFailover(self._context.engine, self._context.tables, self.store, self.claims)
 
     @cached_property
     def verifications(self) -> SqlVerifications:
         """Reads the books, and compares them with the tables."""
-        return SqlVerifications(self._ground.engine, self._ground.tables, self.store)
-
-    @cached_property
-    def counting(self) -> SqlCounting:
-        """Counts the rows of tables."""
-        return SqlCounting(self._ground.engine, self.store)
-
-    @cached_property
-    def pulse(self) -> SqlPulse:
-        """Measures what every claim needs."""
-        return SqlPulse(self._ground.engine, self.store)
+        return SqlVerifications(self._context.engine, self._context.tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write rows, and make the table where there is none."""
         source = self.store.source_of(name)
         blank = self.store.blank(source)
-        create_table(self._ground.engine, blank)
-        return source, insert_rows(self._ground.engine, blank, rows)
+        create_table(self._context.engine, blank)
+        return source, insert_rows(self._context.engine, blank, rows)
 
     def close(self) -> None:
         """Do nothing: the engine is the ledger's, too."""
 
 
-class NHibernateSide(SqlSide):
+class NHibernateBackend(SqlBackend):
     """The same with one table for all endpoints."""
 
     @cached_property
     def store(self) -> TableStore:
         """The legacy table."""
-        settings = self._ground.settings
+        settings = self._context.settings
         options = NHibernateOptions(
             schema=settings.store.schema_name,
             table=settings.store.nhibernate.table,
@@ -177,7 +155,7 @@ class NHibernateSide(SqlSide):
             names=[endpoint.name for endpoint in settings.endpoints],
             time_zone=settings.store.local_zone,
         )
-        return NHibernateStore(self._ground.engine, self._ground.tables, options)
+        return NHibernateStore(self._context.engine, self._context.tables, options)
 
 
 @runtime_checkable
@@ -189,58 +167,50 @@ class Seeder(Protocol):
         ...
 
 
-class DocumentSide:
-    """A document store, and a ledger in a database of its own; implements ``StoreSide``."""
+class DocumentBackend:
+    """A document store, and a ledger in a database of its own; implements ``StoreBackend``."""
 
-    def __init__(self, open_documents: Callable[[Settings], DocumentStore], ground: Ground) -> None:
-        """Remember *ground*; *open_documents* is called when the store is first needed."""
+    def __init__(
+        self, open_documents: Callable[[Settings], DocumentStore], context: StoreContext
+    ) -> None:
+        """Remember *context*; *open_documents* is called when the store is first needed."""
         self._open = open_documents
-        self._ground = ground
+        self._context = context
 
     @cached_property
     def documents(self) -> DocumentStore:
         """The adapter."""
-        return self._open(self._ground.settings)
+        return self._open(self._context.settings)
 
     @cached_property
     def store(self) -> DocumentStoreView:
         """Answers questions about the store."""
-        ground = self._ground
-        named = [endpoint.name for endpoint in ground.settings.endpoints]
+        context = self._context
+        named = [endpoint.name for endpoint in context.settings.endpoints]
         return DocumentStoreView(
-            ground.engine, ground.tables, self._records, self.documents, named=named
+            context.engine, context.tables, self._records, self.documents, named=named
         )
 
     @cached_property
     def claims(self) -> DocumentClaims:
         """Claims in two steps."""
-        ground = self._ground
+        context = self._context
         return DocumentClaims(
-            self._records, self.documents, ledger_id=ground.ledger_id, fault=ground.fault
+            self._records, self.documents, ledger_id=context.ledger_id, fault=context.fault
         )
 
     @cached_property
     def recalls(self) -> DocumentRecalls:
         """Restores in two steps."""
-        ground = self._ground
+        context = self._context
         return DocumentRecalls(
-            ground.engine, ground.tables, self._records, self.claims, fault=ground.fault
+            context.engine, context.tables, self._records, self.claims, fault=context.fault
         )
 
     @cached_property
     def verifications(self) -> DocumentVerifications:
         """Reads the books, and lists the store."""
-        return DocumentVerifications(self._ground.engine, self._ground.tables, self.documents)
-
-    @cached_property
-    def counting(self) -> DocumentCounting:
-        """Counts by listing."""
-        return DocumentCounting(self.documents)
-
-    @cached_property
-    def pulse(self) -> DocumentPulse:
-        """Measures a look for the soonest due."""
-        return DocumentPulse(self.documents)
+        return DocumentVerifications(self._context.engine, self._context.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
         """Write documents, where the adapter can."""
@@ -256,19 +226,58 @@ class DocumentSide:
 
     @cached_property
     def _records(self) -> DocumentLedger:
-        return DocumentLedger(self._ground.engine, self._ground.tables)
+        return DocumentLedger(self._context.engine, self._context.tables)
 
 
 def _open_azure(settings: Settings) -> DocumentStore:
     with _needing("azure"):
-        from migrator.app.azure import open_azure
-    return open_azure(settings)
+        from migrator.stores.azure.account import Account, AccountSettings
+        from migrator.stores.azure.partitions import parse_scope
+        from migrator.stores.azure.store import AzureStore
+    given = settings.store.azure
+    account = Account(
+        AccountSettings(
+            connection_string=_url(settings),
+            table=given.table,
+            container=given.container,
+            requests=given.requests,
+        )
+    )
+    return AzureStore(
+        account,
+        parse_scope(given.partition_key_scope),
+        largest_body=settings.broker.max_message_bytes,
+    )
 
 
 def _open_ravendb(settings: Settings) -> DocumentStore:
-    from migrator.app.ravendb import open_ravendb
+    from migrator.stores.ravendb.http import ServerSettings
+    from migrator.stores.ravendb.store import RavenOptions, RavenStore
 
-    return open_ravendb(settings)
+    given = settings.store.ravendb
+    if given.database is None:
+        raise ConfigError("store.ravendb.database is not set: it names the database in RavenDB")
+    server = ServerSettings(
+        url=_url(settings),
+        database=given.database,
+        ca_file=given.ca_file,
+        cert_file=given.cert_file,
+        key_file=given.key_file,
+        request_timeout_s=given.request_timeout.total_seconds(),
+    )
+    return RavenStore(
+        RavenOptions(
+            server=server,
+            version=given.version,
+            collections=given.collections,
+            prefixes=given.prefixes,
+            unowned=given.unowned,
+        )
+    )
+
+
+def _url(settings: Settings) -> str:
+    return required_secret(settings.store.url, key="store.url", option="--store-url")
 
 
 @contextmanager
@@ -283,14 +292,14 @@ def _needing(extra: str) -> Iterator[None]:
         ) from exc
 
 
-_SIDES: Final[Mapping[StoreKind, Callable[[Ground], StoreSide]]] = {
-    StoreKind.SQL: SqlSide,
-    StoreKind.NHIBERNATE: NHibernateSide,
-    StoreKind.AZURE: partial(DocumentSide, _open_azure),
-    StoreKind.RAVENDB: partial(DocumentSide, _open_ravendb),
+_BACKENDS: Final[Mapping[StoreKind, Callable[[StoreContext], StoreBackend]]] = {
+    StoreKind.SQL: SqlBackend,
+    StoreKind.NHIBERNATE: NHibernateBackend,
+    StoreKind.AZURE: partial(DocumentBackend, _open_azure),
+    StoreKind.RAVENDB: partial(DocumentBackend, _open_ravendb),
 }
 
 
-def open_side(ground: Ground) -> StoreSide:
+def open_backend(context: StoreContext) -> StoreBackend:
     """Return the side of the kind that the settings name; nothing is connected yet."""
-    return _SIDES[ground.settings.store.kind](ground)
+    return _BACKENDS[context.settings.store.kind](context)

@@ -9,19 +9,22 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from migrator.database import mssql, mysql, oracle
+from migrator.database.failures import retrying, translating
 from migrator.database.guids import GUID_BYTES, GUID_TEXT, guid_bytes, guid_text
-from migrator.errors import ConfigError
+from migrator.errors import ConfigError, MigratorError
 from migrator.nservicebus.timeouts import content_hash
+
+T = TypeVar("T")
 
 APPLICATION_NAME: Final = "migrator"
 LOCK_TIMEOUT: Final = timedelta(seconds=5)
@@ -108,17 +111,47 @@ def _engine(parsed: URL, kept_open: int | None) -> Engine:
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that only reads; it is rolled back at the end."""
-    with engine.connect() as connection:
+def reading(
+    engine: Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
+) -> Iterator[Connection]:
+    """Open a transaction that only reads; it is rolled back at the end.
+
+    Errors of the database become ours where *failed* and *doing* are given; see ``translating``.
+    """
+    with _told(failed, doing), engine.connect() as connection:
         yield connection
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that writes; committed at the end, rolled back by any exception."""
-    with engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+def writing(
+    engine: Engine, failed: type[MigratorError] | None = None, *, doing: str = ""
+) -> Iterator[Connection]:
+    """Open a transaction that writes; committed at the end, rolled back by any exception.
+
+    Errors of the database, also of the commit, become ours as with ``reading``.
+    """
+    with (
+        _told(failed, doing),
+        engine.connect().execution_options(**{_WRITES: True}) as connection,
+        connection.begin(),
+    ):
         yield connection
+
+
+def query(
+    engine: Engine, work: Callable[[Connection], T], *, failed: type[MigratorError], doing: str
+) -> T:
+    """Return what *work* reads, tried again a little later while the database is unavailable."""
+
+    def attempt() -> T:
+        with reading(engine, failed, doing=doing) as connection:
+            return work(connection)
+
+    return retrying(attempt)
+
+
+def _told(failed: type[MigratorError] | None, doing: str) -> AbstractContextManager[None]:
+    return nullcontext() if failed is None else translating(failed, doing=doing)
 
 
 @contextmanager

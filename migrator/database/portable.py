@@ -30,13 +30,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import False_, True_
 
-from migrator.database.types import KEY_CHARS
-from migrator.ledger.work import StoreEndpoint
-
 S = TypeVar("S", bound=Select[Any])
 V = TypeVar("V", str, int)
 
-_KNOWS_NO_LONGEST: Final = frozenset({"postgresql", "sqlite"})
 MOST_IN_LIST: Final = 1000
 """Values in one ``IN``: Oracle takes no more (ORA-01795), SQL Server 2100 in a statement."""
 
@@ -129,18 +125,3 @@ def pair_in(
         of_first[one].append(other)
     found = [and_(first == one, second.in_(others)) for one, others in of_first.items()]
     return or_(false(), *found)
-
-
-def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
-    """Return why a ledger cannot write down whose timeouts are where; None: it can."""
-    if dialect in _KNOWS_NO_LONGEST:
-        return None
-    for what, text in (("name", endpoint.name), ("place", endpoint.source)):
-        if len(text) > KEY_CHARS:
-            return (
-                f"the {what} of endpoint {endpoint.name} has {len(text)} characters, and a ledger "
-                f"in {dialect} keeps {KEY_CHARS}: its timeouts stay where they are; leave it out, "
-                "by naming the others with --endpoint or in [[endpoints]], or give its table a "
-                "shorter name"
-            )
-    return None

@@ -25,7 +25,7 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName
 from migrator.rabbitmq.entities import Binding
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.tables import TableStore
+from migrator.stores.sql.store import TableStore
 
 BEGUN: Final = "decommission_begun"
 UNDONE: Final = "decommission_undone"

@@ -49,7 +49,7 @@ from migrator.nservicebus.timeouts import (
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.moving import id_text, ids_for
-from migrator.stores.sql.tables import TableStore
+from migrator.stores.sql.store import TableStore
 
 T = TypeVar("T")
 

@@ -15,12 +15,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, CursorResult, insert, select
 
 from migrator.database.portable import for_update
+from migrator.database.types import KEY_CHARS, database_now
 from migrator.errors import LeaseLost, StoreError
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId
 
+_KNOWS_NO_LONGEST: Final = frozenset({"postgresql", "sqlite"})
 _RENEWS_FREELY: Final = "postgresql"
 
 
@@ -136,3 +138,39 @@ def inserted_id(result: CursorResult[Any]) -> int:
     if key is None:
         raise StoreError("the database returned no id for a new row; rolled back")
     return int(key[0])
+
+
+def insert_trial_run(
+    connection: Connection, ledger: LedgerTables, endpoint: StoreEndpoint
+) -> RunId:
+    """Write the run a trial pretends to belong to; the caller rolls it back.
+
+    Raises:
+        StoreError: The ledger has no room for the endpoint's name or place.
+    """
+    if (why := too_long(endpoint, connection.dialect.name)) is not None:
+        raise StoreError(why)
+    statement = insert(ledger.run).values(
+        endpoint=endpoint.name,
+        source=endpoint.source,
+        options="{}",
+        tool_version="trial",  # nothing empty: on Oracle that would be NULL
+        status="trial",
+        begun_at=database_now(),
+    )
+    return RunId(inserted_id(connection.execute(statement)))
+
+
+def too_long(endpoint: StoreEndpoint, dialect: str) -> str | None:
+    """Return why a ledger cannot write down whose timeouts are where; None: it can."""
+    if dialect in _KNOWS_NO_LONGEST:
+        return None
+    for what, text in (("name", endpoint.name), ("place", endpoint.source)):
+        if len(text) > KEY_CHARS:
+            return (
+                f"the {what} of endpoint {endpoint.name} has {len(text)} characters, and a ledger "
+                f"in {dialect} keeps {KEY_CHARS}: its timeouts stay where they are; leave it out, "
+                "by naming the others with --endpoint or in [[endpoints]], or give its table a "
+                "shorter name"
+            )
+    return None

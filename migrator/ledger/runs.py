@@ -10,9 +10,9 @@ from sqlalchemy import Engine, Insert, insert, update
 
 from migrator.database.engine import writing
 from migrator.database.failures import translating
-from migrator.database.portable import too_long
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
+from migrator.ledger.claims import too_long
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, RunId

@@ -33,8 +33,9 @@ from migrator.recall.queries import Forecaster, Span, judge, key_of, rows_of
 from migrator.recall.rules import RecallForecast, RecallOutcome, RecallScope, Sighting
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger, KeptRow
-from migrator.stores.sql.claims import LegacyTables, SqlClaims
+from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.moving import id_text, ids_for
+from migrator.stores.sql.store import TableStore
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class SqlRecalls(Recalls):
     """In one database, all of it or nothing."""
 
     def __init__(
-        self, engine: Engine, ledger: LedgerTables, store: LegacyTables, claims: SqlClaims
+        self, engine: Engine, ledger: LedgerTables, store: TableStore, claims: SqlClaims
     ) -> None:
         """Restore rows of *ledger* into the tables of *store*, as *claims* puts rows back."""
         super().__init__(engine, ledger)

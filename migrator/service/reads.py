@@ -20,7 +20,7 @@ class AppReads:
         """Read what *app* reaches; count the rows of *endpoints*."""
         self._app = app
         self._endpoints = endpoints
-        self._counting = app.side.counting
+        self._store = app.store
 
     def progress(self) -> Progress:
         """Return what the ledger has."""
@@ -38,6 +38,6 @@ class AppReads:
         """Return how many rows are in the table of each endpoint."""
         found: dict[EndpointName, Counted] = {}
         for endpoint in self._endpoints:
-            table = self._counting.count(endpoint.source, now)
+            table = self._store.count(endpoint.source, now)
             found[endpoint.name] = Counted(rows=table.rows, is_all=table.is_all, due=table.due)
         return found

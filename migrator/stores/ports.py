@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
 
+from migrator.errors import SomeGone, SourceGone
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import RunId, TimeoutId
+from migrator.nservicebus.timeouts import Lane, RunId, TimeoutId
+
+DUE_SPANS: Final = (
+    ("overdue", timedelta(0)),
+    ("up to 1m", timedelta(minutes=1)),
+    ("up to 1h", timedelta(hours=1)),
+    ("up to 1d", timedelta(days=1)),
+    ("up to 7d", timedelta(days=7)),
+    ("up to 30d", timedelta(days=30)),
+    ("up to 365d", timedelta(days=365)),
+)
+"""How soon rows are due, for counts; behind the last is ``later``."""
+_FAR: Final = datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +55,21 @@ class ClaimRequest:
     """Only these ids, of whatever form; None: any."""
     not_for: Collection[str] = ()
     """Values of the Destination column whose rows are left where they are."""
+
+
+def trial_request(run: RunId, endpoint: StoreEndpoint) -> ClaimRequest:
+    """Return a request for one row, whichever, of a claim that is rolled back."""
+    return ClaimRequest(
+        run=run,
+        endpoint=endpoint,
+        lease=Lease(lane=Lane(0), owner="trial", token=0),
+        mode=Mode.STAGED,
+        due_after=None,
+        due_until=_FAR,
+        max_rows=1,
+        max_bytes=1024 * 1024,
+        cursor=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +117,28 @@ class StoreRemark:
     """The table or container."""
     text: str
     remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount:
+    """How many timeouts wait in one place."""
+
+    rows: int
+    is_all: bool
+    """False: too many to be counted; *rows* is estimated."""
+    due: Sequence[tuple[str, int]]
+    """Those that were read, by how soon they are due, soonest first."""
+
+
+def span_names() -> list[str]:
+    """Return what the spans are called by which counts tell how soon rows are due."""
+    return [*(name for name, _ in DUE_SPANS), "later"]
+
+
+def span_of(left: timedelta) -> int:
+    """Return into which span falls what is due in *left*."""
+    spans = enumerate(DUE_SPANS)
+    return next((index for index, (_, span) in spans if left <= span), len(DUE_SPANS))
 
 
 class Store(Protocol):
@@ -143,6 +193,23 @@ class Store(Protocol):
 
     def remarks(self) -> Sequence[StoreRemark]:
         """Return what costs time or leaves rows behind, such as a missing index; may be empty."""
+        ...
+
+    def count(self, source: str, now: datetime) -> TableCount:
+        """Return how many rows *source* has, and how soon they are due, as of *now*.
+
+        Raises:
+            StoreError: It is gone, or the store cannot be asked.
+        """
+        ...
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Return the seconds it takes to be let at *source*; about *patience* at most.
+
+        Raises:
+            StoreError: It is gone, or a right is missing.
+            StoreUnavailable: The store cannot be reached at all.
+        """
         ...
 
 
@@ -227,3 +294,20 @@ class RowClaims(Claims, Protocol):
             LeaseLost: Nothing was changed.
         """
         ...
+
+
+def returned(sources: Iterable[str], put_back: Callable[[str], int]) -> int:
+    """Return how many rows *put_back* has put back, to all *sources* together.
+
+    Raises:
+        SomeGone: A source is gone; the others had their turn all the same.
+    """
+    back, gone = 0, list[SourceGone]()
+    for source in sources:
+        try:
+            back += put_back(source)
+        except SourceGone as exc:
+            gone.append(exc)
+    if gone:
+        raise SomeGone(gone, back=back) from gone[0]
+    return back

@@ -21,9 +21,9 @@ from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
-from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.store import TableStore
 from migrator.verify.auditing import AuditQueries, is_intact
 from migrator.verify.ports import AuditedRow, KnownTimeout, LevelSighting
 from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance
@@ -224,7 +224,7 @@ class LedgerVerifications:
 class SqlVerifications(LedgerVerifications):
     """Implements ``ports.Verifications`` over one database with ledger and legacy tables."""
 
-    def __init__(self, engine: Engine, ledger: LedgerTables, store: LegacyTables) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerTables, store: TableStore) -> None:
         """Compare *ledger* with itself and with the tables of *store*."""
         super().__init__(engine, ledger)
         self._store = store

@@ -45,7 +45,7 @@ from migrator.stores.sql.intake import SqlIntake
 from migrator.stores.sql.legacy_table import build_source, parse_source
 from migrator.stores.sql.seeding import create_table
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore, default_table
-from migrator.stores.sql.tables import Blank, TableStore
+from migrator.stores.sql.store import Blank, TableStore
 from migrator.verify.store import SqlVerifications
 from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.table_manager import TableManager
@@ -86,8 +86,8 @@ class Site(AnySite):
     def _open(self) -> None:
         self.schema = _SCHEMAS.get(self.kind, "public") if self.schema == "" else self.schema
         self.store = self.open_store()
-        self.claims = SqlClaims(self.engine, self.tables, self.store)
-        self.intake = SqlIntake(self.engine, self.tables, self.store)
+        self.claims = SqlClaims(self.engine, self.tables, self.store.legacy_table)
+        self.intake = SqlIntake(self.engine, self.tables, self.store.legacy_table)
 
     def open_store(self) -> TableStore:
         """Return the store as wiring would build it."""

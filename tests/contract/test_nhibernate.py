@@ -15,7 +15,7 @@ from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import create_table
-from migrator.stores.sql.tables import TableStore
+from migrator.stores.sql.store import TableStore
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 

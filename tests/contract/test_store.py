@@ -9,7 +9,7 @@ import pytest
 
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.stores.ravendb import listing
-from migrator.stores.sql import survey as survey_module
+from migrator.stores.sql import store as survey_module
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.stores.sql.sql_persistence import Placement
 from tests.contract.any_site import NOW, AnySite, LegacyRow, due_in, hours, timeout_id

@@ -22,7 +22,6 @@ from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import TimeoutId
 from migrator.recall.rules import RecallOutcome, RecallScope, Sighting
-from migrator.stores.documents.store import DocumentCounting, DocumentPulse
 from tests.contract.any_site import LONG, NOW, LegacyRow, due_in, hours, timeout_id
 from tests.contract.document_site import DocumentSite, Stopped
 
@@ -454,7 +453,7 @@ def test_the_books_compare_store_and_ledger(site: DocumentSite) -> None:
 def test_counts_and_pulse_are_for_the_page_and_the_throttle(site: DocumentSite) -> None:
     """How many, how soon, and how fast the store answers."""
     site.create(hours(3))
-    counted = DocumentCounting(site.documents).count(site.source, NOW + timedelta(minutes=30))
+    counted = site.store.count(site.source, NOW + timedelta(minutes=30))
     assert (counted.rows, counted.is_all) == (3, True)
     assert counted.due == [("up to 1h", 1), ("up to 1d", 2)]
-    assert 0 < DocumentPulse(site.documents).answer_s(site.source, patience=LONG) < 60
+    assert 0 < site.store.answer_s(site.source, patience=LONG) < 60

@@ -19,8 +19,6 @@ from migrator.ledger.failover import standbys_behind
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service.throttles.database import measure_latency
-from migrator.stores.sql.counting import SqlCounting
-from migrator.stores.sql.pulse import SqlPulse
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
 
 PATIENCE = timedelta(seconds=0.3)
@@ -39,7 +37,7 @@ def site(database: str) -> Iterator[Site]:
 def test_a_lock_that_keeps_claims_out_is_measured(site: Site, mode: str) -> None:
     """It waits no longer than is of interest, changes nothing, and leaves no lock behind."""
     site.create([LegacyRow(id=timeout_id(1))])
-    pulse = SqlPulse(site.engine, site.store)
+    pulse = site.store
     assert pulse.answer_s(site.source, patience=LONG) < LONG.total_seconds()
     with site.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql(f"LOCK TABLE {site.quoted()} IN {mode} MODE")
@@ -57,7 +55,7 @@ def test_a_lock_that_keeps_claims_out_is_measured(site: Site, mode: str) -> None
 
 def test_a_table_that_is_gone_is_no_latency(site: Site) -> None:
     """It is told."""
-    pulse = SqlPulse(site.engine, site.store)
+    pulse = site.store
     with pytest.raises(StoreError, match="no timeouts table"):
         pulse.answer_s(site.source, patience=PATIENCE)
 
@@ -66,7 +64,7 @@ def test_one_table_that_refuses_us_holds_its_endpoint_alone(site: Site) -> None:
     """The others are measured all the same."""
     there = site.create([])
     gone = StoreEndpoint(name=EndpointName("Gone"), source=site.source_of("Gone_TimeoutData"))
-    found = measure_latency(SqlPulse(site.engine, site.store), [gone, there], LONG)
+    found = measure_latency(site.store, [gone, there], LONG)
     assert found[gone.name].value == math.inf
     assert "no timeouts table" in found[gone.name].text
     assert found[there.name].value < LONG.total_seconds()
@@ -77,7 +75,7 @@ def test_rows_are_counted_by_how_soon_they_are_due(site: Site) -> None:
     dues = [timedelta(seconds=-5), timedelta(seconds=30), timedelta(hours=2), timedelta(hours=3)]
     dues += [timedelta(days=400)]
     site.create([LegacyRow(id=timeout_id(n), due=due_in(each)) for n, each in enumerate(dues)])
-    counting = SqlCounting(site.engine, site.store)
+    counting = site.store
     found = counting.count(site.source, NOW)
     assert (found.rows, found.is_all) == (5, True)
     assert found.due == [("overdue", 1), ("up to 1m", 1), ("up to 1d", 2), ("later", 1)]

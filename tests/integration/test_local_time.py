@@ -18,16 +18,15 @@ import pytest
 from sqlalchemy import event, select
 
 from migrator.database.engine import open_engine, writing
+from migrator.ledger.claims import insert_trial_run
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import RECALL_LANE, BatchId, Lane, TimeoutId
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.recall.rules import RecallScope
-from migrator.stores.sql.counting import SqlCounting
 from migrator.stores.sql.nhibernate import NHibernateOptions
 from migrator.stores.sql.seeding import Invention, insert_rows, invent
-from migrator.stores.sql.trial import insert_run
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import LegacyRow, Site, timeout_id
 
@@ -113,7 +112,7 @@ def claimed(site: Site, endpoint: StoreEndpoint, **changes: Any) -> dict[str, da
     legacy, row = site.store.legacy_table(endpoint.source), site.tables.timeout.c
     lease = Lease(lane=Lane(0), owner="me", token=0)
     with writing(site.engine) as connection:
-        run = insert_run(connection, site.tables, endpoint)
+        run = insert_trial_run(connection, site.tables, endpoint)
         request = site.request(endpoint, lease, run=run, **changes)
         claim = site.claims.claim_within(connection, legacy, request)
         query = select(row.store_id, row.due).where(
@@ -242,7 +241,7 @@ def test_captured_rows_are_due_when_their_headers_say(database: str, endpoint_na
     surveyed = {row.id: row.due_at for page in site.store.survey(endpoint) for row in page}
     assert surveyed == due
     soonest, last = min(due.values()), max(due.values())
-    counted = SqlCounting(site.engine, site.store).count(endpoint.source, soonest)
+    counted = site.store.count(endpoint.source, soonest)
     assert counted.due == [("overdue", 1), ("up to 1m", 1), ("up to 1h", 2)]
     assert claimed(site, endpoint, due_until=soonest - timedelta(microseconds=1)) == {}
     assert claimed(site, endpoint, due_after=last, due_until=last + timedelta(days=1)) == {}

@@ -30,7 +30,6 @@ from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
 from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
-from migrator.stores.sql.pulse import SqlPulse
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.verify.store import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
@@ -570,9 +569,7 @@ def test_a_lock_held_for_too_long_is_unavailable(site: Site) -> None:
     site.create(hours(1))
     with site.engine.connect() as other:
         other.exec_driver_sql(f"LOCK TABLES {site.quoted()} WRITE")
-        asked = SqlPulse(site.engine, site.store).answer_s(
-            site.source, patience=timedelta(seconds=1)
-        )
+        asked = site.store.answer_s(site.source, patience=timedelta(seconds=1))
         other.exec_driver_sql("UNLOCK TABLES")
     assert 1 <= asked < 4.5  # sessions wait for 5 s else
     with reading(site.engine) as connection:

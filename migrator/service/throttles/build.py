@@ -93,8 +93,8 @@ def _measured(given: Given, watched: Watched) -> Iterator[Throttle]:
         yield _new(Signal.DESTINATION_DEPTH, given, watched, bounds, measure)
     if bounds := _spans(given.max_database_latency, given.panic_database_latency):
         patience = timedelta(seconds=_PATIENCE * max(bounds.most, bounds.panic_above))
-        pulse = app.side.pulse
-        latency = partial(measure_latency, pulse, watched.endpoints, patience)
+        store = app.store
+        latency = partial(measure_latency, store, watched.endpoints, patience)
         yield _new(Signal.LATENCY, given, watched, bounds, latency)
     if bounds := _spans(given.max_replica_lag, given.panic_replica_lag):
         lag = partial(measure_lag, ReplicaLag(app.engine))

@@ -10,11 +10,11 @@ from migrator.database.replicas import ReplicaLag
 from migrator.errors import StoreError, StoreUnavailable
 from migrator.ledger.work import StoreEndpoint
 from migrator.service.throttles.base import Sample, Whom
-from migrator.stores.measuring_ports import Pulse
+from migrator.stores.ports import Store
 
 
 def measure_latency(
-    pulse: Pulse, endpoints: Sequence[StoreEndpoint], patience: timedelta
+    store: Store, endpoints: Sequence[StoreEndpoint], patience: timedelta
 ) -> Mapping[Whom, Sample]:
     """Return for each endpoint how long its table keeps us waiting; *patience* at most.
 
@@ -23,12 +23,12 @@ def measure_latency(
     Raises:
         StoreUnavailable: The database cannot be reached.
     """
-    return {each.name: _latency(pulse, each.source, patience) for each in endpoints}
+    return {each.name: _latency(store, each.source, patience) for each in endpoints}
 
 
-def _latency(pulse: Pulse, source: str, patience: timedelta) -> Sample:
+def _latency(store: Store, source: str, patience: timedelta) -> Sample:
     try:
-        took_s = pulse.answer_s(source, patience=patience)
+        took_s = store.answer_s(source, patience=patience)
     except StoreUnavailable:
         raise
     except StoreError as exc:

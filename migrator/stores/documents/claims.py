@@ -29,8 +29,7 @@ from migrator.stores.documents.ports import (
     release_mark,
     return_mark,
 )
-from migrator.stores.going_back import returned
-from migrator.stores.ports import Claim, ClaimRequest, Cursor
+from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned
 
 _log = logging.getLogger(__name__)
 

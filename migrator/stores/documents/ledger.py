@@ -7,10 +7,9 @@ until it is known that somebody else has it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,8 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import reading, writing
-from migrator.database.failures import retrying, translating
+from migrator.database.engine import query, reading, writing
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LeaseLost, LedgerError
@@ -42,6 +40,8 @@ from migrator.nservicebus.timeouts import EndpointName, TimeoutId, content_hash
 from migrator.stores.documents.ports import Document
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.moving import is_storable
+
+T = TypeVar("T")
 
 _RETURNED_AT_A_TIME: Final = 100
 """Rows in quarantine that are put back between two transactions."""
@@ -60,12 +60,8 @@ class DocumentLedger:
 
     def known(self, source: str, ids: Sequence[TimeoutId]) -> set[str]:
         """Return those of *ids* that the ledger has in an open state."""
-
-        def work() -> set[str]:
-            with self._reading("looking for timeouts in the ledger") as connection:
-                return self._known(connection, source, ids)
-
-        return retrying(work)
+        doing = "looking for timeouts in the ledger"
+        return self._asked(doing, lambda connection: self._known(connection, source, ids))
 
     def record_claim(
         self, request: ClaimRequest, documents: Sequence[Document]
@@ -80,7 +76,7 @@ class DocumentLedger:
             LeaseLost: The lane is somebody else's. Nothing was written.
         """
         try:
-            with self._writing("recording a claim") as connection:
+            with writing(self._engine, LedgerError, doing="recording a claim") as connection:
                 hold_lease(connection, self._ledger, request.lease)
                 ids = [document.id for document in documents]
                 known = self._known(connection, request.endpoint.source, ids)
@@ -108,7 +104,8 @@ class DocumentLedger:
         query = select(
             row.c.id, row.c.store_id, row.c.due, byte_length(row.c.body).label("body_bytes")
         ).where(row.c.batch_id == batch.id)
-        with self._writing(f"confirming the claim of batch {batch.id}") as connection:
+        doing = f"confirming the claim of batch {batch.id}"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             hold_batch(connection, self._ledger, batch, lease)
             rows = connection.execute(query).all()
@@ -141,7 +138,8 @@ class DocumentLedger:
         table = self._ledger.batch
         attempt = batch.attempt + 1
         stamps = {"state": state, "attempt": attempt, "releasing_at": database_now()}
-        with self._writing(f"recording that batch {batch.id} goes back") as connection:
+        doing = f"recording that batch {batch.id} goes back"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             hold_batch(connection, self._ledger, batch, lease)
             connection.execute(update(table).where(table.c.id == batch.id).values(stamps))
@@ -157,7 +155,8 @@ class DocumentLedger:
         table = self._ledger.batch
         stamps = {"state": state, "attempt": batch.attempt + 1, "released_at": database_now()}
         rows = self.rows_of(batch)
-        with self._writing(f"recording that batch {batch.id} is back") as connection:
+        doing = f"recording that batch {batch.id} is back"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             hold_batch(connection, self._ledger, batch, lease)
             back = self._settle(connection, rows, restored, RowState.RELEASED, true())
@@ -171,17 +170,13 @@ class DocumentLedger:
             LeaseLost: Somebody else has finished that.
         """
         table = self._ledger.batch
-        query = select(table.c.id).where(
+        this = select(table.c.id).where(
             table.c.id == batch.id,
             table.c.state == BatchState.RELEASING,
             table.c.attempt == batch.attempt,
         )
-
-        def work() -> bool:
-            with self._reading(f"looking whether batch {batch.id} still goes back") as connection:
-                return connection.execute(query).first() is not None
-
-        if not retrying(work):
+        doing = f"looking whether batch {batch.id} still goes back"
+        if not self._asked(doing, lambda connection: connection.execute(this).first() is not None):
             raise LeaseLost(f"batch {batch.id} does not go back any more; nothing was restored")
         return True
 
@@ -189,26 +184,24 @@ class DocumentLedger:
         """Return the rows of *batch* that are not back yet, those in quarantine as well."""
         row = self._ledger.timeout
         is_here = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        query = (
+        rows = (
             kept_rows(self._ledger)
             .where(row.c.batch_id == batch.id, is_here)
             .order_by(row.c.row_index)
         )
-
-        def work() -> list[KeptRow]:
-            with self._reading(f"reading the rows of batch {batch.id}") as connection:
-                return [kept_row(found) for found in connection.execute(query)]
-
-        return retrying(work)
+        doing = f"reading the rows of batch {batch.id}"
+        found = self._asked(doing, lambda connection: connection.execute(rows).all())
+        return [kept_row(each) for each in found]
 
     # ── putting back single rows ────────────────────────────────────────────────────────────
 
     def quarantined_sources(self, which: QuarantineFilter) -> Sequence[str]:
         """Return where the rows in quarantine came from, sorted."""
         row, batch = self._ledger.timeout, self._ledger.batch
-        query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
-        with self._reading("looking where quarantined rows came from") as connection:
-            return sorted(connection.scalars(query))
+        sources = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
+        doing = "looking where quarantined rows came from"
+        with reading(self._engine, LedgerError, doing=doing) as connection:
+            return sorted(connection.scalars(sources))
 
     def begin_return(
         self, source: str | None, which: QuarantineFilter, *, after: int
@@ -236,7 +229,8 @@ class DocumentLedger:
         query = first_for_update(
             query, row, at_most=_RETURNED_AT_A_TIME, dialect=self._engine.dialect.name
         )
-        with self._writing("recording that quarantined rows go back") as connection:
+        doing = "recording that quarantined rows go back"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             found = [kept_row(each) for each in connection.execute(query)]
             self.mark_going(connection, found, RowState.RELEASED)
         return found
@@ -261,13 +255,9 @@ class DocumentLedger:
     def is_going(self, row: KeptRow, towards: RowState) -> bool:
         """Return whether *row* is still recorded as going back to become *towards*."""
         table = self._ledger.timeout
-        query = select(table.c.id).where(table.c.id == row.id, table.c.going_back == towards)
-
-        def work() -> bool:
-            with self._reading("looking whether a row still goes back") as connection:
-                return connection.execute(query).first() is not None
-
-        return retrying(work)
+        this = select(table.c.id).where(table.c.id == row.id, table.c.going_back == towards)
+        doing = "looking whether a row still goes back"
+        return self._asked(doing, lambda connection: connection.execute(this).first() is not None)
 
     def confirm_return(
         self, rows: Sequence[KeptRow], restored: Collection[TimeoutId], towards: RowState
@@ -278,7 +268,8 @@ class DocumentLedger:
         which somebody else has recorded the outcome meanwhile are left as they are.
         """
         row = self._ledger.timeout
-        with self._writing("recording which rows are back") as connection:
+        doing = "recording which rows are back"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             return self._settle(connection, rows, restored, towards, row.c.going_back == towards)
 
     def _settle(
@@ -320,15 +311,8 @@ class DocumentLedger:
             found |= {*connection.scalars(query)}
         return found
 
-    @contextmanager
-    def _reading(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            yield connection
+    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
+        return query(self._engine, work, failed=LedgerError, doing=doing)
 
 
 def insert_claim(

@@ -11,22 +11,26 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Engine, inspect, select
+from sqlalchemy import Connection, Engine, inspect, select
 
-from migrator.database.engine import reading, writing
-from migrator.database.failures import retrying, translating
+from migrator.database.engine import query, writing
 from migrator.errors import LedgerError, StoreError, StoreUnavailable, UnknownEndpoint
-from migrator.ledger.states import Mode
+from migrator.ledger.claims import insert_trial_run
 from migrator.ledger.tables import LedgerTables
-from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import EndpointName, Lane, TimeoutId
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ledger import DocumentLedger, insert_claim
 from migrator.stores.documents.ports import Candidate, Document, DocumentStore, Unclaimable
-from migrator.stores.measuring_ports import TableCount
-from migrator.stores.ports import ClaimRequest, DueTime, StoreRemark, SurveyedRow
-from migrator.stores.sql.counting import span_names, span_of
+from migrator.stores.ports import (
+    DueTime,
+    StoreRemark,
+    SurveyedRow,
+    TableCount,
+    span_names,
+    span_of,
+    trial_request,
+)
 from migrator.stores.sql.legacy_table import LATEST
-from migrator.stores.sql.trial import insert_run
 
 _MOST: Final = 20_000
 _KEPT_FOR_S: Final = 60.0
@@ -51,6 +55,7 @@ class DocumentStoreView:
         self._records = records
         self._documents = documents
         self._named = frozenset(named)
+        self._counted: dict[str, tuple[float, TableCount]] = {}
 
     @property
     def kind(self) -> str:
@@ -93,19 +98,9 @@ class DocumentStoreView:
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Write a claim into the ledger and roll back, and prove the rights at the store."""
         doing = f"a trial claim from {endpoint.source}; nothing was changed"
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
-            run = insert_run(connection, self._ledger, endpoint)
-            request = ClaimRequest(
-                run=run,
-                endpoint=endpoint,
-                lease=Lease(lane=Lane(0), owner="trial", token=0),
-                mode=Mode.STAGED,
-                due_after=None,
-                due_until=LATEST,
-                max_rows=1,
-                max_bytes=1,
-                cursor=None,
-            )
+        with writing(self._engine, StoreError, doing=doing) as connection:
+            run = insert_trial_run(connection, self._ledger, endpoint)
+            request = trial_request(run, endpoint)
             insert_claim(connection, self._ledger, request, [_invented()])
             connection.rollback()
         self._documents.probe(endpoint)
@@ -118,27 +113,64 @@ class DocumentStoreView:
         """Return none: a document store's indexes are its own; see ``ports.Store``."""
         return ()
 
+    def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
+        """Return how many timeouts *source* has, and how soon they are due, as of *now*.
+
+        Of more than *most* the soonest are counted; an answer is kept for a minute.
+        """
+        at_s, kept = self._counted.get(source, (0.0, None))
+        if kept is not None and time.monotonic() - at_s < _KEPT_FOR_S:
+            return kept
+        listed = self._documents.soonest(
+            endpoint_at(self._documents, source),
+            due_after=None,
+            due_until=LATEST,
+            at_most=most + 1,
+        )
+        found = Counter(span_of(each.due_at - now) for each in listed[:most])
+        names = span_names()
+        due = [(names[index], found[index]) for index in sorted(found)]
+        counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
+        self._counted[source] = (time.monotonic(), counted)
+        return counted
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Return the seconds that a look for the soonest due takes; see ``ports.Store``.
+
+        It ends when the store's client gives up, which may be later than *patience*.
+        """
+        endpoint = endpoint_at(self._documents, source)
+        began_s = time.monotonic()
+        now = datetime.now(UTC)
+        try:
+            self._documents.soonest(
+                endpoint, due_after=now - timedelta(hours=1), due_until=now, at_most=1
+            )
+        except StoreUnavailable:
+            took_s = time.monotonic() - began_s
+            if took_s < patience.total_seconds():
+                raise
+            return took_s
+        return time.monotonic() - began_s
+
     def _is_in_ledger(self, endpoint: StoreEndpoint) -> bool:
         if not self._has_ledger():
             return False
         run = self._ledger.run
-        query = select(run.c.id).where(run.c.source == endpoint.source).limit(1)
-
-        def work() -> bool:
-            doing = "looking for an endpoint in the ledger"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                return connection.execute(query).first() is not None
-
-        return retrying(work)
+        known = select(run.c.id).where(run.c.source == endpoint.source).limit(1)
+        return self._asked(
+            "looking for an endpoint in the ledger", lambda c: c.execute(known).first() is not None
+        )
 
     def _has_ledger(self) -> bool:
-        def work() -> bool:
-            doing = "looking for the ledger"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                table = self._ledger.timeout
-                return inspect(connection).has_table(table.name, schema=table.schema)
+        table = self._ledger.timeout
+        return self._asked(
+            "looking for the ledger",
+            lambda c: inspect(c).has_table(table.name, schema=table.schema),
+        )
 
-        return retrying(work)
+    def _asked(self, doing: str, work: Callable[[Connection], bool]) -> bool:
+        return query(self._engine, work, failed=LedgerError, doing=doing)
 
 
 def _invented() -> Document:
@@ -179,63 +211,3 @@ def endpoint_at(documents: DocumentStore, source: str) -> StoreEndpoint:
     """Return whose timeouts *source* has."""
     name = source.removeprefix(documents.source_of(""))
     return StoreEndpoint(name=EndpointName(name), source=source)
-
-
-class DocumentCounting:
-    """Counts by listing; an answer is kept for a minute."""
-
-    def __init__(
-        self, documents: DocumentStore, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """List *documents*."""
-        self._documents = documents
-        self._monotonic = monotonic
-        self._kept: dict[str, tuple[float, TableCount]] = {}
-
-    def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
-        """Return how many timeouts *source* has, and how soon they are due, as of *now*.
-
-        Of more than *most* the soonest are counted; that there are more is told.
-        """
-        at_s, kept = self._kept.get(source, (0.0, None))
-        if kept is not None and self._monotonic() - at_s < _KEPT_FOR_S:
-            return kept
-        listed = self._documents.soonest(
-            endpoint_at(self._documents, source),
-            due_after=None,
-            due_until=LATEST,
-            at_most=most + 1,
-        )
-        found = Counter(span_of(each.due_at - now) for each in listed[:most])
-        names = span_names()
-        due = [(names[index], found[index]) for index in sorted(found)]
-        counted = TableCount(rows=len(listed), is_all=len(listed) <= most, due=due)
-        self._kept[source] = (self._monotonic(), counted)
-        return counted
-
-
-class DocumentPulse:
-    """Measures a look for the soonest due timeout."""
-
-    def __init__(self, documents: DocumentStore) -> None:
-        """Ask *documents*."""
-        self._documents = documents
-
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Return the seconds that the look takes; one that takes too long is at least *patience*.
-
-        The look ends when the store's client gives up, which may be later than *patience*.
-        """
-        endpoint = endpoint_at(self._documents, source)
-        began_s = time.monotonic()
-        now = datetime.now(UTC)
-        try:
-            self._documents.soonest(
-                endpoint, due_after=now - timedelta(hours=1), due_until=now, at_most=1
-            )
-        except StoreUnavailable:
-            took_s = time.monotonic() - began_s
-            if took_s < patience.total_seconds():
-                raise
-            return took_s
-        return time.monotonic() - began_s

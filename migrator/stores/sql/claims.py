@@ -6,10 +6,9 @@ that the lane is still theirs; no transaction is open when a call returns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from sqlalchemy import (
     ColumnElement,
@@ -27,19 +26,17 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.portable import among, first_for_update, flag
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
-from migrator.ledger.claims import hold_batch, hold_lease, open_batch, under_lease
+from migrator.ledger.claims import hold_batch, hold_lease, insert_trial_run, open_batch, under_lease
 from migrator.ledger.quarantine_filter import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId
-from migrator.stores.going_back import returned
-from migrator.stores.ports import Claim, ClaimRequest, Cursor
+from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import Moved, ids_for, wanted
@@ -61,30 +58,29 @@ _LEDGER_COLUMNS: Final = {
 }
 
 
-class LegacyTables(Protocol):
-    """Where a store keeps its tables."""
-
-    def legacy_table(self, source: str) -> LegacyTable:
-        """Return the table that *source* names, or raise ``StoreError``."""
-        ...
-
-
 class SqlClaims:
     """Implements ``ports.DispatchClaims`` over one database."""
 
-    def __init__(self, engine: Engine, ledger: LedgerTables, legacy: LegacyTables) -> None:
-        """Move rows between the *legacy* tables and *ledger*, both in the database of *engine*."""
+    def __init__(
+        self, engine: Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
+    ) -> None:
+        """Move rows between legacy tables and *ledger*, both in the database of *engine*.
+
+        *table_of* returns the table that a source names, or raises ``StoreError``.
+        """
         self._engine = engine
         self._ledger = ledger
-        self._legacy = legacy
+        self._table_of = table_of
         self._dialect = dialect_for(engine.dialect.name)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
         """Move the soonest due rows into a new batch; see ``ports.Claims``."""
-        legacy = self._legacy.legacy_table(request.endpoint.source)
+        legacy = self._table_of(request.endpoint.source)
         if request.only is not None and not ids_for(legacy, request.only):
             return None
-        with self._transaction(f"claiming from {legacy.source}") as connection:
+        with writing(
+            self._engine, StoreError, doing=f"claiming from {legacy.source}"
+        ) as connection:
             with under_lease(connection, self._ledger, request.lease):
                 claim = self.claim_within(connection, legacy, request)
             if claim is None:
@@ -103,7 +99,7 @@ class SqlClaims:
         doing = "looking for rows to claim"
         try:
             query = select(*(self._is_there(each) for each in requests))
-            with translating(StoreError, doing=doing), reading(self._engine) as connection:
+            with reading(self._engine, StoreError, doing=doing) as connection:
                 self._dialect.prefer_indexes(connection)
                 found = connection.execute(query).one()
         except StoreUnavailable:
@@ -113,7 +109,7 @@ class SqlClaims:
         return [each for each, is_there in zip(requests, found, strict=True) if is_there]
 
     def _is_there(self, request: ClaimRequest) -> ColumnElement[int]:
-        legacy = self._legacy.legacy_table(request.endpoint.source)
+        legacy = self._table_of(request.endpoint.source)
         return flag(exists().select_from(legacy.table).where(*wanted(legacy, request)))
 
     def claim_within(
@@ -150,9 +146,11 @@ class SqlClaims:
     def release(self, batch: Batch, lease: Lease) -> int:
         """Put every row of a claimed batch back; see ``ports.Claims``."""
         state = next_state(batch.state, Event.RELEASE)
-        legacy = self._legacy.legacy_table(batch.source)
+        legacy = self._table_of(batch.source)
         table, row = self._ledger.batch, self._ledger.timeout
-        with self._transaction(f"releasing batch {batch.id} to {batch.source}") as connection:
+        with writing(
+            self._engine, StoreError, doing=f"releasing batch {batch.id} to {batch.source}"
+        ) as connection:
             changed = connection.execute(
                 update(table)
                 .where(
@@ -175,11 +173,11 @@ class SqlClaims:
         """
         if batch.state not in _UNDONE_SINGLY:
             raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")
-        legacy, row = self._legacy.legacy_table(batch.source), self._ledger.timeout
+        legacy, row = self._table_of(batch.source), self._ledger.timeout
         these = among(row.c.row_index, rows)
         which = and_(row.c.batch_id == batch.id, these, row.c.state.is_(None))
         doing = f"giving back rows of batch {batch.id} to {batch.source}"
-        with self._transaction(doing) as connection:
+        with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             size, body_bytes = hold_batch(connection, self._ledger, batch, lease)
             measured = select(func.coalesce(func.sum(byte_length(row.c.body)), 0)).where(which)
@@ -244,11 +242,11 @@ class SqlClaims:
         row, batch = self._ledger.timeout, self._ledger.batch
         query = select(row.c.source).where(*in_quarantine(row, batch, which)).distinct()
         doing = "reading the quarantine"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             return sorted(connection.scalars(query))
 
     def _release_quarantined_of(self, source: str, which: QuarantineFilter) -> int:
-        legacy, released = self._legacy.legacy_table(source), 0
+        legacy, released = self._table_of(source), 0
         row, batch = self._ledger.timeout, self._ledger.batch
         unsettled = [*OPEN, BatchState.DOUBTFUL]
         query = (
@@ -265,7 +263,9 @@ class SqlClaims:
             query, row, at_most=_RELEASE_ROWS, dialect=self._engine.dialect.name
         )
         while True:
-            with self._transaction(f"releasing quarantined rows to {source}") as connection:
+            with writing(
+                self._engine, StoreError, doing=f"releasing quarantined rows to {source}"
+            ) as connection:
                 ids = list(connection.scalars(query))
                 if not ids:
                     return released
@@ -284,13 +284,38 @@ class SqlClaims:
             )
         )
 
-    @contextmanager
-    def _transaction(self, doing: str) -> Iterator[Connection]:
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
-            yield connection
-
 
 def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
     """Return when the legacy table took all rows."""
     if put != of:
         raise StoreError(f"{legacy.source} took {put} of {of} rows; rolled back")
+
+
+def trial_claim(
+    engine: Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
+) -> None:
+    """Claim one row, put it back, and roll all of it back; see ``ports.Store.trial_claim``."""
+    claims = SqlClaims(engine, ledger, lambda _source: legacy)
+    doing = f"a trial claim from {legacy.source}; nothing was changed"
+    with writing(engine, StoreError, doing=doing) as connection:
+        _check_rights(connection, legacy)
+        request = trial_request(insert_trial_run(connection, ledger, endpoint), endpoint)
+        claim = claims.claim_within(connection, legacy, request)
+        # without a row, too: the right to insert is looked at all the same
+        batch = claim.batch.id if claim else None
+        claims.put_back(connection, legacy, ledger.timeout.c.batch_id == batch)
+        connection.rollback()
+
+
+def _check_rights(connection: Connection, legacy: LegacyTable) -> None:
+    """Tell which right is missing; the server's own message names only the table."""
+    dialect = dialect_for(connection.dialect.name)
+    obstacle = dialect.obstacle(connection, legacy)
+    if obstacle is not None:
+        raise StoreError(f"nothing can be claimed from {legacy.source}: {obstacle}")
+    missing = dialect.missing_rights(connection, legacy)
+    if missing:
+        raise StoreError(
+            f"the database user lacks {', '.join(missing)} on {legacy.source}; nothing was "
+            "changed: have your DBA run what `migrator db grants` prints"
+        )

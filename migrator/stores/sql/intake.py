@@ -7,7 +7,7 @@ still ours; every row is looked at before the first one is written. Source: refe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -23,7 +23,6 @@ from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA
-from migrator.stores.sql.claims import LegacyTables
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
@@ -48,8 +47,10 @@ class Applied:
 class SqlIntake:
     """What the timeout manager's store satellite does to its table."""
 
-    def __init__(self, engine: Engine, ledger: LedgerTables, legacy: LegacyTables) -> None:
-        """Write into the *legacy* tables beside *ledger*, both in the database of *engine*.
+    def __init__(
+        self, engine: Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
+    ) -> None:
+        """Write into tables of the store beside *ledger*, both in the database of *engine*.
 
         Raises:
             StoreError: This kind of database is not supported.
@@ -57,7 +58,7 @@ class SqlIntake:
         self._dialect = dialect_for(engine.dialect.name)
         self._engine = engine
         self._ledger = ledger
-        self._legacy = legacy
+        self._table_of = table_of
 
     def apply(
         self,
@@ -77,10 +78,10 @@ class SqlIntake:
         stored = known = cleared = 0
         if not changes:
             return Applied(stored=stored, known=known, cleared=cleared)
-        legacy = self._legacy.legacy_table(endpoint.source)
+        legacy = self._table_of(endpoint.source)
         steps = _steps(changes)
         doing = f"storing timeouts in {legacy.source}"
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             self._dialect.prefer_indexes(connection)
             for rows, sagas in steps:

@@ -7,9 +7,8 @@ Source: reference ``legacy-stores.md`` 2.1 (table), 2.2 (values), 2.3 (queries).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -28,14 +27,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from migrator.database.engine import reading
-from migrator.database.failures import retrying, translating
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
-from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.indexes import (
     ENDPOINT_INDEX,
     ID_INDEX,
@@ -52,9 +48,7 @@ from migrator.stores.sql.legacy_table import (
     shared_name,
     shared_table,
 )
-from migrator.stores.sql.survey import due_times, survey
-from migrator.stores.sql.tables import Blank
-from migrator.stores.sql.trial import trial_claim
+from migrator.stores.sql.store import Blank, TableStore
 from migrator.stores.sql.vendor_runs import unfinished_shared_runs
 
 T = TypeVar("T")
@@ -103,18 +97,16 @@ class _Shared:
         return build_shared_source(self.name, self.key(owner))
 
 
-class NHibernateStore:
-    """Implements ``stores.sql.tables.TableStore``."""
+class NHibernateStore(TableStore):
+    """One table for all endpoints."""
 
-    kind: Final = "nhibernate"
-    shares_table: Final = True
+    kind = "nhibernate"
+    shares_table = True
 
     def __init__(self, engine: Engine, ledger: LedgerTables, options: NHibernateOptions) -> None:
         """Look at the table in the database of *engine*, where *options* say."""
-        self._engine = engine
-        self._ledger = ledger
+        super().__init__(engine, ledger)
         self._options = options
-        self._dialect = dialect_for(engine.dialect.name)
         self._schema = options.schema
         self._found: _Shared | None = None
         self._spelled: dict[str, str] = {}
@@ -151,20 +143,6 @@ class NHibernateStore:
         if shared is None:
             return build_shared_source(shared_name(*self._place(None)), name)
         return shared.source(name)
-
-    # ── rows ────────────────────────────────────────────────────────────────────────────────
-
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """Yield the endpoint's rows without their bodies; see ``ports.Store``."""
-        return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
-
-    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return the due times of a few rows; see ``ports.Store``."""
-        return due_times(self._engine, self.legacy_table(endpoint.source), now)
-
-    def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Claim one row and roll back; see ``ports.Store``."""
-        trial_claim(self._engine, self, self._ledger, endpoint)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what the vendor's tool left half-finished; see ``ports.Store``."""
@@ -291,13 +269,6 @@ class NHibernateStore:
             ignores_case=ignores_case(connection, table),
             is_indexed=has_index(inspector, table, "Endpoint"),
         )
-
-    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
-        def attempt() -> T:
-            with translating(StoreError, doing=doing), reading(self._engine) as connection:
-                return work(connection)
-
-        return retrying(attempt)
 
 
 def _called(names: Collection[str], wanted: str) -> str | None:

@@ -33,7 +33,7 @@ from migrator.errors import StoreError
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.stores.sql.dialects import dialect_for
-from migrator.stores.sql.tables import Blank
+from migrator.stores.sql.store import Blank
 
 _CHUNK_ROWS: Final = 5_000
 _TICKS_EPOCH: Final = 621_355_968_000_000_000
@@ -76,7 +76,7 @@ def create_table(engine: Engine, blank: Blank) -> None:
         StoreError: The right to create it is missing.
     """
     doing = f"creating {blank.table.fullname}"
-    with translating(StoreError, doing=doing), writing(engine) as connection:
+    with writing(engine, StoreError, doing=doing) as connection:
         blank.table.metadata.create_all(connection, checkfirst=True)
 
 

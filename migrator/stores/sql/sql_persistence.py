@@ -5,23 +5,20 @@ Source: reference ``legacy-stores.md`` 1.1 (names), 1.2 (columns).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Column, Engine, Index, Inspector, MetaData, Table, inspect
 from sqlalchemy.exc import NoSuchTableError
 
-from migrator.database.engine import reading
-from migrator.database.failures import retrying, translating
 from migrator.errors import StoreError, UnknownEndpoint
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.indexes import ID_INDEX, SAGA_INDEX, TIME_INDEX, missing_indexes
 from migrator.stores.sql.legacy_table import (
@@ -32,9 +29,7 @@ from migrator.stores.sql.legacy_table import (
     parse_source,
     timeouts_table,
 )
-from migrator.stores.sql.survey import due_times, survey
-from migrator.stores.sql.tables import Blank
-from migrator.stores.sql.trial import trial_claim
+from migrator.stores.sql.store import Blank, TableStore
 from migrator.stores.sql.vendor_runs import VENDOR_RUN_TABLE, unfinished_vendor_runs
 
 T = TypeVar("T")
@@ -65,18 +60,16 @@ class SqlOptions:
     """Of due columns that hold local time; None: they hold UTC."""
 
 
-class SqlStore:
-    """Implements ``stores.sql.tables.TableStore``."""
+class SqlStore(TableStore):
+    """A table for each endpoint."""
 
-    kind: Final = "sql"
-    shares_table: Final = False
+    kind = "sql"
+    shares_table = False
 
     def __init__(self, engine: Engine, ledger: LedgerTables, options: SqlOptions) -> None:
         """Look at the tables in the database of *engine*, where *options* say."""
-        self._engine = engine
-        self._ledger = ledger
+        super().__init__(engine, ledger)
         self._options = options
-        self._dialect = dialect_for(engine.dialect.name)
         self._schema = self._schema_of(options.schema)
         self._tables: dict[str, LegacyTable] = {}
 
@@ -112,18 +105,6 @@ class SqlStore:
                 return endpoint
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
 
-    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """Yield all rows without their bodies; see ``ports.Store``."""
-        return survey(self._engine, self.legacy_table(endpoint.source), self._ledger)
-
-    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return the due times of a few rows; see ``ports.Store``."""
-        return due_times(self._engine, self.legacy_table(endpoint.source), now)
-
-    def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Claim one row and roll back; see ``ports.Store``."""
-        trial_claim(self._engine, self, self._ledger, endpoint)
-
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what the vendor's tool left half-finished; see ``ports.Store``."""
         return unfinished_vendor_runs(self._engine)
@@ -143,15 +124,8 @@ class SqlStore:
                 for remark in missing_indexes(inspector, each.table, each.source, wanted)
             ]
 
-        return [*self._inspected(look), *self._of_database()]
-
-    def _of_database(self) -> Sequence[StoreRemark]:
-        def work() -> Sequence[StoreRemark]:
-            doing = "asking what the database allows"
-            with translating(StoreError, doing=doing), reading(self._engine) as connection:
-                return self._dialect.remarks(connection)
-
-        return retrying(work)
+        of_database = self._asked("asking what the database allows", self._dialect.remarks)
+        return [*self._inspected(look), *of_database]
 
     def legacy_table(self, source: str) -> LegacyTable:
         """Return the table that *source* names.
@@ -185,12 +159,8 @@ class SqlStore:
 
     @cached_property
     def _folds_names(self) -> bool:
-        def work() -> bool:
-            doing = "asking how names of tables are kept"
-            with translating(StoreError, doing=doing), reading(self._engine) as connection:
-                return self._dialect.folds_names(connection)
-
-        return self._dialect.may_fold_names and retrying(work)
+        doing = "asking how names of tables are kept"
+        return self._dialect.may_fold_names and self._asked(doing, self._dialect.folds_names)
 
     def location(self, source: str) -> tuple[str | None, str]:
         """Return schema and name of the table; see ``TableStore``."""
@@ -241,12 +211,7 @@ class SqlStore:
         return timeouts_table(schema, name, columns, dialect=self._dialect.name, time_zone=zone)
 
     def _inspected(self, look: Callable[[Inspector], T]) -> T:
-        def work() -> T:
-            doing = "looking for timeouts tables"
-            with translating(StoreError, doing=doing), reading(self._engine) as connection:
-                return look(inspect(connection))
-
-        return retrying(work)
+        return self._asked("looking for timeouts tables", lambda c: look(inspect(c)))
 
 
 def default_table(endpoint: str, suffix: str = SUFFIX) -> str:

@@ -24,8 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mssql
 
-from migrator.database.engine import reading
-from migrator.database.failures import retrying, translating
+from migrator.database.engine import query
 from migrator.errors import StoreError
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import build_source
@@ -40,18 +39,13 @@ _OPEN_RUN: Final = ("0", "1")
 _SHORT: Final = String(500).with_variant(mssql.NVARCHAR(500), "mssql")
 """SQL Server's ``text`` cannot be compared, and its ``varchar`` may turn letters into ``?``."""
 _DONE_ROW: Final = "2"
+_LOOKING: Final = "looking for runs of the vendor's tool"
 _REMEDY: Final = "resume or abort it with the vendor's tool first"
 
 
 def unfinished_vendor_runs(engine: Engine) -> Sequence[str]:
     """Return one sentence per unfinished run and per damaged one, in any schema; may be empty."""
-
-    def work() -> list[str]:
-        doing = "looking for runs of the vendor's tool"
-        with translating(StoreError, doing=doing), reading(engine) as connection:
-            return _look(connection)
-
-    return retrying(work)
+    return query(engine, _look, failed=StoreError, doing=_LOOKING)
 
 
 def unfinished_shared_runs(engine: Engine) -> Sequence[str]:
@@ -59,13 +53,7 @@ def unfinished_shared_runs(engine: Engine) -> Sequence[str]:
 
     Any command of the tool makes its tables, so that only what is in them counts.
     """
-
-    def work() -> list[str]:
-        doing = "looking for runs of the vendor's tool"
-        with translating(StoreError, doing=doing), reading(engine) as connection:
-            return _look_for_shared(connection)
-
-    return retrying(work)
+    return query(engine, _look_for_shared, failed=StoreError, doing=_LOOKING)
 
 
 def _look_for_shared(connection: Connection) -> list[str]:

@@ -810,12 +810,12 @@ UPDATE migrator.batch SET state=:state, size=:size, body_bytes=:body_bytes, firs
 -- stores/documents/ledger.py DocumentLedger.confirm_release
 UPDATE migrator.batch SET state=:state, attempt=:attempt, released_at=SYSUTCDATETIME() WHERE migrator.batch.id = :id_1;
 
--- stores/documents/ledger.py DocumentLedger.is_going.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_going.<locals>.<lambda>
 SELECT migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.id = :id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.<lambda>
 SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.id = :id_1 AND migrator.batch.state = :state_1 AND migrator.batch.attempt = :attempt_1;
@@ -835,7 +835,7 @@ SELECT DISTINCT migrator.timeout.source
 FROM migrator.timeout
 WHERE migrator.timeout.state = :state_1;
 
--- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.<lambda>
 SELECT migrator.timeout.id, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.saga_id, migrator.timeout.due, migrator.timeout.body, migrator.timeout.headers, migrator.timeout.store_version, migrator.timeout.store_extra, (SELECT migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.id = migrator.timeout.batch_id) AS ledger_id
@@ -855,7 +855,7 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_inde
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.work
+-- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
 SELECT TOP :param_1 migrator.run.id
 FROM migrator.run
 WHERE migrator.run.source = :source_1;
@@ -1047,34 +1047,34 @@ SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_inde
 FROM migrator.timeout WITH (UPDLOCK, ROWLOCK) JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE (migrator.timeout.batch_id, migrator.timeout.row_index) IN (:param_1);
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 AND [public].timeoutentity.id > :param_3 ORDER BY [public].timeoutentity.id;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST([public].timeoutentity.id AS CHAR(36))) AS id, [public].timeoutentity.destination AS destination, CASE WHEN ([public].timeoutentity.time BETWEEN :Time_1 AND :Time_2) THEN [public].timeoutentity.time ELSE NULL END AS due_at, [public].timeoutentity.headers AS headers_text, coalesce(DATALENGTH([public].timeoutentity.state), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST([public].timeoutentity.id AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1 ORDER BY [public].timeoutentity.id;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts
 WHERE timeouts.[Id] > :param_3 ORDER BY timeouts.[Id];
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT TOP :param_1 lower(CAST(timeouts.[Id] AS CHAR(36))) AS id, timeouts.[Destination] AS destination, CASE WHEN (timeouts.[Time] BETWEEN :Time_1 AND :Time_2) THEN timeouts.[Time] ELSE NULL END AS due_at, timeouts.[Headers] AS headers_text, coalesce(DATALENGTH(timeouts.[State]), 0) AS body_bytes, CASE WHEN ((SELECT TOP :param_2 1
 FROM migrator.timeout AS known
 WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS CHAR(36))) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched'))) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts ORDER BY timeouts.[Id];
 
--- stores/sql/trial.py insert_run
+-- ledger/claims.py insert_trial_run
 INSERT INTO migrator.run (endpoint, source, options, tool_version, status, begun_at) OUTPUT inserted.id VALUES (:endpoint, :source, :options, :tool_version, :status, SYSUTCDATETIME());
 
 -- stores/sql/vendor_runs.py _has_rows_with_other

@@ -770,12 +770,12 @@ UPDATE migrator_batch SET state=:state, "size"=:"size", body_bytes=:body_bytes, 
 -- stores/documents/ledger.py DocumentLedger.confirm_release
 UPDATE migrator_batch SET state=:state, attempt=:attempt, released_at=SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE migrator_batch.id = :id_1;
 
--- stores/documents/ledger.py DocumentLedger.is_going.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_going.<locals>.<lambda>
 SELECT migrator_timeout.id
 FROM migrator_timeout
 WHERE migrator_timeout.id = :id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.is_releasing.<locals>.<lambda>
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.id = :id_1 AND migrator_batch.state = :state_1 AND migrator_batch.attempt = :attempt_1;
@@ -795,7 +795,7 @@ SELECT DISTINCT migrator_timeout.source
 FROM migrator_timeout
 WHERE migrator_timeout.state = :state_1;
 
--- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.work
+-- stores/documents/ledger.py DocumentLedger.rows_of.<locals>.<lambda>
 SELECT migrator_timeout.id, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.saga_id, migrator_timeout.due, migrator_timeout.body, migrator_timeout.headers, migrator_timeout.store_version, migrator_timeout.store_extra, (SELECT migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.id = migrator_timeout.batch_id) AS ledger_id
@@ -815,7 +815,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_inde
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.work
+-- stores/documents/store.py DocumentStoreView._is_in_ledger.<locals>.<lambda>
 SELECT migrator_run.id
 FROM migrator_run
 WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
@@ -1026,7 +1026,7 @@ SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_inde
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE (migrator_timeout.batch_id, migrator_timeout.row_index) IN (:param_1) FOR UPDATE OF migrator_timeout.id WAIT 5;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1034,7 +1034,7 @@ FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 AND "TimeoutEntity"."Id" > :param_2 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_3 ROWS ONLY;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AS id, "TimeoutEntity"."Destination" AS destination, CASE WHEN ("TimeoutEntity"."Time" BETWEEN :Time_1 AND :Time_2) THEN "TimeoutEntity"."Time" ELSE NULL END AS due_at, "TimeoutEntity"."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH("TimeoutEntity"."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = nvl2("TimeoutEntity"."Id", lower(substr(rawtohex("TimeoutEntity"."Id"), 7, 2) || substr(rawtohex("TimeoutEntity"."Id"), 5, 2) || substr(rawtohex("TimeoutEntity"."Id"), 3, 2) || substr(rawtohex("TimeoutEntity"."Id"), 1, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 11, 2) || substr(rawtohex("TimeoutEntity"."Id"), 9, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 15, 2) || substr(rawtohex("TimeoutEntity"."Id"), 13, 2) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 17, 4) || '-' || substr(rawtohex("TimeoutEntity"."Id"), 21, 12)), NULL) AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1042,7 +1042,7 @@ FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1 ORDER BY "TimeoutEntity"."Id"
  FETCH FIRST :param_2 ROWS ONLY;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
@@ -1050,14 +1050,14 @@ FROM timeouts
 WHERE timeouts."Id" > :param_2 ORDER BY timeouts."Id"
  FETCH FIRST :param_3 ROWS ONLY;
 
--- stores/sql/survey.py _read
+-- stores/sql/store.py TableStore._read.<locals>.<lambda>
 SELECT timeouts."Id" AS id, timeouts."Destination" AS destination, CASE WHEN (timeouts."Time" BETWEEN :Time_1 AND :Time_2) THEN timeouts."Time" ELSE NULL END AS due_at, timeouts."Headers" AS headers_text, coalesce(DBMS_LOB.GETLENGTH(timeouts."State"), 0) AS body_bytes, CASE WHEN ((SELECT 1
 FROM migrator_timeout known
 WHERE known.source = :source_1 AND known.store_id = timeouts."Id" AND (known.state IS NULL OR known.state IN ('quarantined', 'dispatched')) AND ROWNUM <= :param_1) IS NOT NULL) THEN 1 ELSE 0 END AS is_in_ledger
 FROM timeouts ORDER BY timeouts."Id"
  FETCH FIRST :param_2 ROWS ONLY;
 
--- stores/sql/trial.py insert_run
+-- ledger/claims.py insert_trial_run
 INSERT INTO migrator_run (endpoint, source, options, tool_version, status, begun_at) VALUES (:endpoint, :source, :options, :tool_version, :status, SYS_EXTRACT_UTC(SYSTIMESTAMP)) RETURNING migrator_run.id INTO :ret_0;
 
 -- stores/sql/vendor_runs.py _has_rows_with_other

@@ -22,7 +22,7 @@ from migrator.preflight.queries import LedgerFacts
 from migrator.preflight.registry import CHECKS, DELAY_CHECKS
 from migrator.rabbitmq.entities import QueueFacts, Room
 from migrator.stores.endpoints import EndpointPreview
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow, TableCount
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -219,6 +219,14 @@ class FakeStore:
         """Succeed, or fail as set."""
         if self.claim_failure is not None:
             raise self.claim_failure
+
+    def count(self, source: str, now: datetime) -> TableCount:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Nobody asks."""
+        raise NotImplementedError
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Return what was set."""

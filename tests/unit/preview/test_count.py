@@ -16,7 +16,7 @@ from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import survey
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow
+from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow, TableCount
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
@@ -59,6 +59,14 @@ class Rows:
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
         """Nobody may: a preview changes nothing."""
         pytest.fail("a preview must not claim")
+
+    def count(self, source: str, now: datetime) -> TableCount:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Nobody asks."""
+        raise NotImplementedError
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
         """Nobody asks."""

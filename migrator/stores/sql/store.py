@@ -1,0 +1,277 @@
+"""A store whose timeouts are rows of tables: what all layouts have in common.
+
+``sql_persistence`` has a table for each endpoint, ``nhibernate`` one that they share. Rules of this
+file: nothing is changed, no body is read, and no lock outlives a question; a whole table is read in
+chunks, and no more than so many rows are counted.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    case,
+    delete,
+    func,
+    inspect,
+    literal,
+    literal_column,
+    null,
+    select,
+    type_coerce,
+)
+
+from migrator.database.engine import query, reading, writing
+from migrator.database.portable import flag
+from migrator.database.types import UtcDateTime, byte_length
+from migrator.errors import StoreError, StoreUnavailable
+from migrator.ledger.tables import LedgerTables
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.conversion import expires_at
+from migrator.stores.ports import (
+    DUE_SPANS,
+    DueTime,
+    StoreRemark,
+    SurveyedRow,
+    TableCount,
+    span_names,
+)
+from migrator.stores.sql.claims import trial_claim
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.legacy_table import EARLIEST, LATEST, LegacyTable
+from migrator.stores.sql.local_time import due_from, due_of
+from migrator.stores.sql.moving import id_text, in_ledger
+
+T = TypeVar("T")
+
+CHUNK_ROWS: Final = 2000
+"""Of a survey."""
+MOST_ROWS: Final = 200_000
+"""Rows that are counted; a larger table is told by the database's own estimate."""
+_SAMPLED: Final = 40
+_NEVER: Final = literal_column("1") == literal_column("0")
+"""In words that each database takes for a condition; Oracle knows no ``false``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blank:
+    """A table as the vendor makes it, to be created and filled for rehearsals."""
+
+    table: Table
+    """With its types and indexes; columns keyed by the vendor's names."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """What every row of the endpoint has beyond what a timeout has."""
+    has_compact_headers: bool = False
+    """Headers are one line, with slashes escaped; else they are indented."""
+    time_zone: str | None = None
+    """In which due times are written; None: UTC."""
+
+
+class TableStore(ABC):
+    """Implements ``ports.Store``; a layout says where tables are, and whose rows."""
+
+    kind: ClassVar[str]
+    shares_table: ClassVar[bool]
+    """Whether endpoints share one table."""
+
+    def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
+        """Look at tables in the database of *engine*, beside *ledger*."""
+        self._engine = engine
+        self._ledger = ledger
+        self._dialect = dialect_for(engine.dialect.name)
+
+    # ── the layout ──────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def endpoints(self) -> Sequence[StoreEndpoint]:
+        """Return every endpoint; see ``ports.Store``."""
+
+    @abstractmethod
+    def find(self, name: str) -> StoreEndpoint:
+        """Return the endpoint an operator means; see ``ports.Store``."""
+
+    @abstractmethod
+    def source_of(self, name: str) -> str:
+        """Return where the rows of the endpoint *name* are, or would be."""
+
+    @abstractmethod
+    def legacy_table(self, source: str) -> LegacyTable:
+        """Return the table, and whose rows *source* names.
+
+        Raises:
+            StoreError: The table is gone, is no timeouts table, or *source* is of another one.
+        """
+
+    @abstractmethod
+    def location(self, source: str) -> tuple[str | None, str]:
+        """Return schema (None: the database has none) and name of the table of *source*.
+
+        Raises:
+            StoreError: *source* is none of this store's.
+        """
+
+    @abstractmethod
+    def blank(self, source: str) -> Blank:
+        """Return the table of *source* as the vendor would make it."""
+
+    @abstractmethod
+    def unfinished_vendor_runs(self) -> Sequence[str]:
+        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+
+    @abstractmethod
+    def remarks(self) -> Sequence[StoreRemark]:
+        """Return indexes that are missing, and what else is to be known; see ``ports.Store``."""
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────
+
+    def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
+        """Yield the endpoint's rows in the order of the primary key; see ``ports.Store``.
+
+        Works without a ledger, too: then no row is in it.
+        """
+        legacy = self.legacy_table(endpoint.source)
+        ledger = self._ledger if self._has_ledger() else None
+        last_id: str | None = None
+        while True:
+            rows = self._read(legacy, _chunk(legacy, ledger, last_id))
+            if rows:
+                yield [_surveyed(row) for row in rows]
+            if len(rows) < CHUNK_ROWS:
+                return
+            last_id = rows[-1].id
+
+    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
+        """Return the due times of a few rows; see ``ports.Store``."""
+        legacy = self.legacy_table(endpoint.source)
+        row, due = legacy.table.c, legacy.table.c.Time
+        if self._dialect.name != "postgresql" or getattr(due.type, "with_zone", False):
+            return ()
+        all_rows = select(
+            type_coerce(due, UtcDateTime(with_zone=False)).label("stored"),
+            due_of(row).label("due_at"),
+            row.Headers.label("headers_text"),
+        ).where(*legacy.is_owned, due.between(EARLIEST, LATEST))
+        parts = (
+            all_rows.order_by(due.asc()),
+            all_rows.where(due_from(row, now)).order_by(due.asc()),
+            all_rows.order_by(due.desc()),
+        )
+        found: list[DueTime] = []
+        for part in parts:
+            rows = self._read(legacy, part.limit(_SAMPLED))
+            if not rows and not found:
+                break
+            found += [
+                DueTime(
+                    stored=row.stored, due_at=row.due_at, expires_at=expires_at(row.headers_text)
+                )
+                for row in rows
+            ]
+        return found
+
+    def trial_claim(self, endpoint: StoreEndpoint) -> None:
+        """Claim one row and roll back; see ``ports.Store``."""
+        trial_claim(self._engine, self._ledger, self.legacy_table(endpoint.source), endpoint)
+
+    # ── measuring ───────────────────────────────────────────────────────────────────────────
+
+    def count(self, source: str, now: datetime, *, most: int = MOST_ROWS) -> TableCount:
+        """Return how many rows *source* has, and how soon they are due; see ``ports.Store``."""
+        legacy = self.legacy_table(source)
+        doing = f"counting the rows of {source}"
+        with reading(self._engine, StoreError, doing=doing) as connection:
+            found = dict(_by_span(connection, legacy, now, most))
+            rows = sum(found.values())
+            is_all = rows <= most
+            if not is_all:
+                rows = max(rows, self._dialect.estimated_rows(connection, legacy))
+        names = span_names()
+        due = [(names[index], found[index]) for index in sorted(found)]
+        return TableCount(rows=rows, is_all=is_all, due=due)
+
+    def answer_s(self, source: str, *, patience: timedelta) -> float:
+        """Return the seconds until rows of *source* may be deleted, without deleting any.
+
+        Whoever waits longer than about *patience* stops waiting; that is then the answer.
+        """
+        legacy = self.legacy_table(source)
+        asked_s = time.monotonic()
+        is_let_in = False
+        try:
+            with writing(self._engine, StoreError, doing=f"asking for {source}") as connection:
+                self._dialect.wait_at_most(connection, patience)
+                is_let_in = True
+                connection.execute(delete(legacy.table).where(_NEVER))
+        except StoreUnavailable:
+            if not is_let_in:
+                raise
+            return max(time.monotonic() - asked_s, patience.total_seconds())
+        return time.monotonic() - asked_s
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
+        return query(self._engine, work, failed=StoreError, doing=doing)
+
+    def _read(self, legacy: LegacyTable, statement: Select[Any]) -> Sequence[Row[Any]]:
+        return self._asked(f"reading {legacy.source}", lambda c: c.execute(statement).all())
+
+    def _has_ledger(self) -> bool:
+        table = self._ledger.timeout
+        with reading(self._engine, StoreError, doing="looking for the ledger") as connection:
+            return inspect(connection).has_table(table.name, schema=table.schema)
+
+
+def _chunk(legacy: LegacyTable, ledger: LedgerTables | None, last_id: str | None) -> Select[Any]:
+    row = legacy.table.c
+    known: ColumnElement[Any] = null() if ledger is None else in_ledger(legacy, ledger)
+    # a driver cannot read infinity or the year 10 000
+    readable = case((row.Time.between(EARLIEST, LATEST), due_of(row)), else_=null())
+    found = select(
+        id_text(legacy).label("id"),
+        row.Destination.label("destination"),
+        readable.label("due_at"),
+        row.Headers.label("headers_text"),
+        byte_length(row.State).label("body_bytes"),
+        flag(known.is_not(None)).label("is_in_ledger"),
+    ).where(*legacy.is_owned)
+    if last_id is not None:
+        found = found.where(row.Id > literal(last_id, row.Id.type))
+    return found.order_by(row.Id).limit(CHUNK_ROWS)
+
+
+def _by_span(
+    connection: Connection, legacy: LegacyTable, now: datetime, most: int
+) -> list[tuple[int, int]]:
+    due = due_of(legacy.table.c).label("due")
+    some = select(due).where(*legacy.is_owned).limit(most + 1).subquery()
+    ends: list[tuple[Any, Any]] = [
+        (some.c.due <= now + span, index) for index, (_, span) in enumerate(DUE_SPANS)
+    ]
+    # by a column, not by an expression: a driver that numbers its parameters makes another
+    # expression of it each time it is written
+    spans = select(case(*ends, else_=len(DUE_SPANS)).label("span")).subquery()
+    by_span = select(spans.c.span, func.count()).group_by(spans.c.span)
+    return [(int(index), int(rows)) for index, rows in connection.execute(by_span)]
+
+
+def _surveyed(row: Row[Any]) -> SurveyedRow:
+    return SurveyedRow(
+        id=row.id,
+        destination=row.destination,
+        due_at=row.due_at,
+        headers_text=row.headers_text,
+        body_bytes=row.body_bytes,
+        is_in_ledger=bool(row.is_in_ledger),
+    )
