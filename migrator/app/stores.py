@@ -6,11 +6,10 @@ them work through ``stores.documents``, and an adapter only implements ``stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Final, Protocol, runtime_checkable
+from functools import cached_property
 
 from sqlalchemy import Engine
 
@@ -21,56 +20,18 @@ from migrator.errors import ConfigError, PreflightRefused
 from migrator.failover.store import SqlFailover
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import FaultPoint
-from migrator.recall.restore import DocumentRecalls, Recalls, SqlRecalls
+from migrator.recall.restore import DocumentRecalls, SqlRecalls
 from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
-from migrator.stores.ports import Claims, Store
 from migrator.stores.sql.claims import SqlClaims
 from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
 from migrator.verify.documents import DocumentVerifications
-from migrator.verify.ports import Verifications
 from migrator.verify.store import SqlVerifications
-
-
-class StoreBackend(Protocol):
-    """All that one kind of legacy store brings; each part is made when it is first asked for."""
-
-    @property
-    def store(self) -> Store:
-        """Answers questions about the store."""
-        ...
-
-    @property
-    def claims(self) -> Claims:
-        """Moves timeouts between store and ledger."""
-        ...
-
-    @property
-    def recalls(self) -> Recalls:
-        """Puts handed-over timeouts back."""
-        ...
-
-    @property
-    def verifications(self) -> Verifications:
-        """Reads the books, and compares them with the store."""
-        ...
-
-    def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
-        """Write invented timeouts of the endpoint *name*; return where they are, and how many.
-
-        Raises:
-            PreflightRefused: This kind of store cannot be filled by us.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close what was opened; the ledger's engine is not this side's."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +48,10 @@ class StoreContext:
 
 
 class SqlBackend:
-    """A SQL database that holds the ledger as well; implements ``StoreBackend``."""
+    """A SQL database that holds the ledger as well.
+
+    Like ``DocumentBackend``, it makes each part when it is first asked for.
+    """
 
     def __init__(self, context: StoreContext) -> None:
         """Remember *context*; nothing is opened."""
@@ -95,20 +59,28 @@ class SqlBackend:
 
     @cached_property
     def store(self) -> TableStore:
-        """The legacy tables."""
-        settings = self._context.settings
+        """The legacy tables: one for each endpoint, or one that they share."""
+        context, given = self._context, self._context.settings.store
+        endpoints = context.settings.endpoints
+        if given.kind is StoreKind.NHIBERNATE:
+            shared = NHibernateOptions(
+                schema=given.schema_name,
+                table=given.nhibernate.table,
+                columns=given.nhibernate.columns,
+                names=[endpoint.name for endpoint in endpoints],
+                time_zone=given.local_zone,
+            )
+            return NHibernateStore(context.engine, context.tables, shared)
         placements = {
             endpoint.name: Placement(
                 prefix=endpoint.table_prefix, table=endpoint.table, schema=endpoint.schema_name
             )
-            for endpoint in settings.endpoints
+            for endpoint in endpoints
         }
-        options = SqlOptions(
-            schema=settings.store.schema_name,
-            placements=placements,
-            time_zone=settings.store.local_zone,
+        apart = SqlOptions(
+            schema=given.schema_name, placements=placements, time_zone=given.local_zone
         )
-        return SqlStore(self._context.engine, self._context.tables, options)
+        return SqlStore(context.engine, context.tables, apart)
 
     @cached_property
     def claims(self) -> SqlClaims:
@@ -131,7 +103,7 @@ class SqlBackend:
         return SqlVerifications(self._context.engine, self._context.tables, self.store)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
-        """Write rows, and make the table where there is none."""
+        """Write invented timeouts, in a new table if there is none; return where, and how many."""
         source = self.store.source_of(name)
         blank = self.store.blank(source)
         create_table(self._context.engine, blank)
@@ -141,34 +113,8 @@ class SqlBackend:
         """Do nothing: the engine is the ledger's, too."""
 
 
-class NHibernateBackend(SqlBackend):
-    """The same with one table for all endpoints."""
-
-    @cached_property
-    def store(self) -> TableStore:
-        """The legacy table."""
-        settings = self._context.settings
-        options = NHibernateOptions(
-            schema=settings.store.schema_name,
-            table=settings.store.nhibernate.table,
-            columns=settings.store.nhibernate.columns,
-            names=[endpoint.name for endpoint in settings.endpoints],
-            time_zone=settings.store.local_zone,
-        )
-        return NHibernateStore(self._context.engine, self._context.tables, options)
-
-
-@runtime_checkable
-class Seeder(Protocol):
-    """A document store that rehearsals can fill."""
-
-    def seed(self, name: str, rows: Iterable[SeedRow]) -> int:
-        """Write invented timeouts of the endpoint *name*; return how many."""
-        ...
-
-
 class DocumentBackend:
-    """A document store, and a ledger in a database of its own; implements ``StoreBackend``."""
+    """A document store, and a ledger in a database of its own."""
 
     def __init__(
         self, open_documents: Callable[[Settings], DocumentStore], context: StoreContext
@@ -213,11 +159,16 @@ class DocumentBackend:
         return DocumentVerifications(self._context.engine, self._context.tables, self.documents)
 
     def seed(self, name: str, rows: Iterator[SeedRow]) -> tuple[str, int]:
-        """Write documents, where the adapter can."""
+        """Write documents; return where they are, and how many.
+
+        Raises:
+            PreflightRefused: This kind of store cannot be filled by us.
+        """
         documents = self.documents
-        if not isinstance(documents, Seeder):
+        seed: Callable[[str, Iterator[SeedRow]], int] | None = getattr(documents, "seed", None)
+        if seed is None:
             raise PreflightRefused(f"invented timeouts cannot be written into {documents.kind}")
-        return documents.source_of(name), documents.seed(name, rows)
+        return documents.source_of(name), seed(name, rows)
 
     def close(self) -> None:
         """Close the adapter."""
@@ -292,14 +243,15 @@ def _needing(extra: str) -> Iterator[None]:
         ) from exc
 
 
-_BACKENDS: Final[Mapping[StoreKind, Callable[[StoreContext], StoreBackend]]] = {
-    StoreKind.SQL: SqlBackend,
-    StoreKind.NHIBERNATE: NHibernateBackend,
-    StoreKind.AZURE: partial(DocumentBackend, _open_azure),
-    StoreKind.RAVENDB: partial(DocumentBackend, _open_ravendb),
-}
+StoreBackend = SqlBackend | DocumentBackend
+"""All that one kind of legacy store brings."""
 
 
 def open_backend(context: StoreContext) -> StoreBackend:
-    """Return the side of the kind that the settings name; nothing is connected yet."""
-    return _BACKENDS[context.settings.store.kind](context)
+    """Return what the kind that the settings name brings; nothing is connected yet."""
+    kind = context.settings.store.kind
+    if kind is StoreKind.AZURE:
+        return DocumentBackend(_open_azure, context)
+    if kind is StoreKind.RAVENDB:
+        return DocumentBackend(_open_ravendb, context)
+    return SqlBackend(context)
