@@ -13,7 +13,7 @@ from migrator.config.work import EndpointMode, NearDue
 from migrator.dispatcher.due import Poller, PollRules
 from migrator.dispatcher.failures import Recoverability
 from migrator.dispatcher.forward import Forwarding
-from migrator.dispatcher.ledger import SqlDispatching
+from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
 from migrator.dispatcher.receive import DelayedMessageHandler, Storing
 from migrator.dispatcher.routes import RabbitRoutes
@@ -87,11 +87,6 @@ class DispatcherWiring:
         )
 
     @cached_property
-    def dispatching(self) -> SqlDispatching:
-        """What the ledger keeps for dispatchers."""
-        return SqlDispatching(self._app.engine, self._app.tables)
-
-    @cached_property
     def _routes(self) -> RabbitRoutes:
         app = self._app
         find = app.management.bindings_from if app.management else None
@@ -132,7 +127,7 @@ class DispatcherWiring:
             run=run,
             claims=app.sql_side(wanted_for="dispatching").claims,
             batches=app.batches,
-            dispatching=self.dispatching,
+            dispatched=DispatchedBatches(app.engine, app.tables),
             held=SqlHeldDestinations(app.engine, app.tables),
             routes=self._routes,
             clock=app.clock,

@@ -18,7 +18,6 @@ from migrator.decommission.queries import DecommissionLedger, DecommissionStore
 from migrator.decommission.remove import Decommission
 from migrator.decommission.report import Options, Report, Statement, Target, bindings_record
 from migrator.decommission.rules import HOW_TO_DISABLE
-from migrator.dispatcher.ledger import SqlDispatching
 from migrator.errors import ConfigError, ExitCode, UnknownEndpoint
 from migrator.ledger.owner import current_owner
 from migrator.ledger.work import StoreEndpoint
@@ -129,7 +128,7 @@ def opened_work(app: App, name: str, options: Options, *, owner: str) -> Decommi
         runs=app.runs,
         leases=app.leases,
         lease=app.plan.lease,
-        dispatcher_lane=SqlDispatching(app.engine, app.tables).lane,
+        dispatcher_lane=app.leases.dispatcher_lane,
         owner=owner,
         fault=app.fault,
     )

@@ -20,7 +20,7 @@ from typing import Final
 
 from migrator.delays.routing import Unreachable
 from migrator.dispatcher.failures import Backoff
-from migrator.dispatcher.ledger import SqlDispatching
+from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, StoredRow
 from migrator.dispatcher.receive import Receiver, next_chunk, not_understood
@@ -138,7 +138,7 @@ class Poller:
         run: RunId,
         claims: RowClaims,
         batches: Batches,
-        dispatching: SqlDispatching,
+        dispatched: DispatchedBatches,
         held: SqlHeldDestinations,
         routes: RabbitRoutes,
         clock: Clock,
@@ -155,7 +155,7 @@ class Poller:
         self._run = run
         self._claims = claims
         self._batches = batches
-        self._dispatching = dispatching
+        self._dispatched = dispatched
         self.routes = routes
         self._clock = clock
         self.rules = rules
@@ -329,7 +329,7 @@ class Poller:
 
     def prune(self, lease: Lease) -> int:
         """Forget some of what was dispatched long ago; return how many rows."""
-        return self._dispatching.prune(lease, older_than=self.rules.remember)
+        return self._dispatched.prune(lease, older_than=self.rules.remember)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
-"""What the ledger keeps for dispatchers: their lanes, and how they forget.
+"""How the ledger forgets what was dispatched long ago.
 
-Rules of this file: a source has one lane for ever, and a lane one source; only the lane's owner
-forgets, and what is forgotten is still counted.
+Rules of this file: only the lane's owner forgets, and what is forgotten is still counted.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from sqlalchemy import (
     Table,
     and_,
     delete,
-    insert,
     select,
     text,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import reading, writing
+from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.database.portable import MOST_IN_LIST, for_update
 from migrator.database.types import database_now
@@ -37,15 +34,12 @@ from migrator.ledger.claims import hold_lease
 from migrator.ledger.purging import count_purged
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
-from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, Lane
+from migrator.ledger.work import Lease
 
 _PRUNE_BATCHES: Final = 200
 """Batches looked at per call of ``prune``."""
 _PRUNE_ROWS: Final = 20_000
 """Rows forgotten per call of ``prune``; a single batch may have more."""
-_TRIES: Final = 50
-"""Each vain one means that another process got a lane, or recorded the same, meanwhile."""
 
 _POSTGRESQL_SETTINGS: Final = text(
     # a batch's rows are in an index; without statistics the planner may read the whole ledger,
@@ -54,59 +48,13 @@ _POSTGRESQL_SETTINGS: Final = text(
 )
 
 
-class SqlDispatching:
-    """The lanes of dispatchers, and rows they dispatched long ago."""
+class DispatchedBatches:
+    """Batches that a dispatcher has sent, and how their rows are forgotten."""
 
     def __init__(self, engine: Engine, tables: LedgerTables) -> None:
         """Work on the ledger in *tables*."""
         self._engine = engine
         self._tables = tables
-
-    # ── lanes ───────────────────────────────────────────────────────────────────────────────
-
-    def lane(self, endpoint: StoreEndpoint) -> Lane:
-        """Return the lane of the endpoint's dispatcher, made at the first call; never shared."""
-        doing = f"finding the lane of the dispatcher of {endpoint.name}"
-        for _ in range(_TRIES):
-            with translating(LedgerError, doing=doing):
-                found = self._lane_of(endpoint) or self._new_lane(endpoint)
-            if found is not None:
-                return found
-        raise LedgerError(f"{doing} failed: others keep taking lanes; try again")
-
-    def _lane_of(self, endpoint: StoreEndpoint) -> Lane | None:
-        table = self._tables.lease
-        query = select(table.c.name).where(table.c.serves == endpoint.source)
-        with reading(self._engine) as connection:
-            name = connection.scalar(query)
-        return None if name is None else self._tables.lane_of(name)
-
-    def _new_lane(self, endpoint: StoreEndpoint) -> Lane | None:
-        """Write the lane's row; None when somebody else was first, here or with this number."""
-        table = self._tables.lease
-        try:
-            with writing(self._engine) as connection:
-                used = {
-                    self._tables.lane_of(name) for name in connection.scalars(select(table.c.name))
-                }
-                lane = Lane(FIRST_DISPATCHER_LANE)
-                while lane in used:
-                    lane = Lane(lane + 1)
-                now = connection.execute(select(database_now())).scalar_one()
-                connection.execute(
-                    insert(table).values(
-                        name=self._tables.lease_name(lane),
-                        token=0,
-                        until=now,
-                        renewed_at=now,
-                        serves=endpoint.source,
-                    )
-                )
-        except IntegrityError:
-            return None
-        return lane
-
-    # ── forgetting ──────────────────────────────────────────────────────────────────────────
 
     def prune(self, lease: Lease, *, older_than: timedelta) -> int:
         """Forget rows dispatched longer ago than *older_than*; return how many.

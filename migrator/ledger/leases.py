@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -23,8 +23,11 @@ from migrator.errors import LeaseLost, LedgerAdopted, LedgerError
 from migrator.ledger.failover import Continuity
 from migrator.ledger.states import OPEN
 from migrator.ledger.tables import UNSETTLED, LedgerTables
-from migrator.ledger.work import Lease
+from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, RECALL_LANE, Lane
+
+_TRIES: Final = 50
+"""Each vain one means that another process got a lane meanwhile."""
 
 
 class SqlLeases:
@@ -195,6 +198,50 @@ class SqlLeases:
                 .values(self._free())
             )
 
+    def dispatcher_lane(self, endpoint: StoreEndpoint) -> Lane:
+        """Return the lane of the endpoint's dispatcher, made at the first call; never shared.
+
+        A source has one lane for ever, and a lane one source.
+        """
+        doing = f"finding the lane of the dispatcher of {endpoint.name}"
+        for _ in range(_TRIES):
+            with translating(LedgerError, doing=doing):
+                found = self._lane_of(endpoint) or self._new_lane(endpoint)
+            if found is not None:
+                return found
+        raise LedgerError(f"{doing} failed: others keep taking lanes; try again")
+
+    def _lane_of(self, endpoint: StoreEndpoint) -> Lane | None:
+        table = self._tables.lease
+        query = select(table.c.name).where(table.c.serves == endpoint.source)
+        with reading(self._engine) as connection:
+            name = connection.scalar(query)
+        return None if name is None else self._tables.lane_of(name)
+
+    def _new_lane(self, endpoint: StoreEndpoint) -> Lane | None:
+        """Write the lane's row; None when somebody else was first, here or with this number."""
+        names = select(self._tables.lease.c.name)
+        try:
+            with writing(self._engine) as connection:
+                used = {self._tables.lane_of(name) for name in connection.scalars(names)}
+                lane = Lane(FIRST_DISPATCHER_LANE)
+                while lane in used:
+                    lane = Lane(lane + 1)
+                self._insert(connection, lane, serves=endpoint.source)
+        except IntegrityError:
+            return None
+        return lane
+
+    def _insert(self, connection: Connection, lane: Lane, **values: str) -> None:
+        """Write the row of a lane that nobody has."""
+        table = self._tables.lease
+        now = connection.execute(select(database_now())).scalar_one()
+        connection.execute(
+            insert(table).values(
+                name=self._tables.lease_name(lane), token=0, until=now, renewed_at=now, **values
+            )
+        )
+
     def _ensure(self, lane: Lane) -> None:
         """Write the lane's row if this is its first owner ever."""
         table, name = self._tables.lease, self._tables.lease_name(lane)
@@ -204,10 +251,7 @@ class SqlLeases:
                     return
             try:
                 with writing(self._engine) as connection:
-                    now = connection.execute(select(database_now())).scalar_one()
-                    connection.execute(
-                        insert(table).values(name=name, token=0, until=now, renewed_at=now)
-                    )
+                    self._insert(connection, lane)
             except IntegrityError:  # somebody else was first
                 return
 

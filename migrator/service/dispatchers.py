@@ -24,7 +24,7 @@ from migrator.errors import (
     MigratorError,
 )
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
-from migrator.ledger.ports import Leases
+from migrator.ledger.leases import SqlLeases
 from migrator.nservicebus.timeouts import Lane
 from migrator.service.worker import Stop, WorkerThread
 
@@ -56,8 +56,7 @@ class DispatcherThread(WorkerThread):
         self,
         dispatcher: Dispatcher,
         *,
-        find_lane: Callable[[], Lane],
-        leases: Leases,
+        leases: SqlLeases,
         keeper: LeaseKeeper,
         is_surely_dead: Callable[[str], bool],
         outage: Outage,
@@ -74,7 +73,6 @@ class DispatcherThread(WorkerThread):
         )
         self._dispatcher = dispatcher
         self._endpoint = endpoint
-        self._find_lane = find_lane
         self._leases = leases
         self._keeper = keeper
         self._is_surely_dead = is_surely_dead
@@ -178,7 +176,7 @@ class DispatcherThread(WorkerThread):
     @contextmanager
     def _the_lane(self) -> Iterator[HeldLease | None]:
         """Hold the endpoint's lane, waiting for it as a standby; None when told to stop first."""
-        lane = self._find_lane()
+        lane = self._leases.dispatcher_lane(self._dispatcher.plan.endpoint)
         held = self._acquired(lane)
         try:
             yield held

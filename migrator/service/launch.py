@@ -363,7 +363,6 @@ class _Daemon:
         )
         return DispatcherThread(
             dispatcher,
-            find_lane=lambda: wiring.dispatching.lane(plan.endpoint),
             leases=self._app.leases,
             keeper=self._keeper,
             is_surely_dead=is_surely_dead,

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from migrator.dispatcher.ledger import SqlDispatching
+from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.errors import LedgerCloned
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.batches import SqlBatches
@@ -129,7 +129,7 @@ class AnySite(ABC):
         self.books = SqlBooks(self.engine, self.tables)
         self.quarantine = SqlQuarantine(self.engine, self.tables)
         self.upkeep = SqlUpkeep(self.engine, self.tables)
-        self.dispatching = SqlDispatching(self.engine, self.tables)
+        self.dispatched = DispatchedBatches(self.engine, self.tables)
         self.held = SqlHeldDestinations(self.engine, self.tables)
         self._open()
 

@@ -182,12 +182,12 @@ def test_what_could_be_recalled_is_told(site: Site) -> None:
 def test_the_dispatcher_of_the_endpoint_is_told(site: Site) -> None:
     """By its lease, while it runs."""
     endpoint = site.create()
-    lane = site.dispatching.lane(endpoint)
+    lane = site.leases.dispatcher_lane(endpoint)
     assert look(site).dispatcher is None
     assert site.leases.acquire(lane, "dispatcher", LONG) is not None
     assert look(site).dispatcher == "dispatcher"
     bills = site.create([], source=site.source_of("Bills_TimeoutData"))
-    assert site.leases.acquire(site.dispatching.lane(bills), "other", LONG) is not None
+    assert site.leases.acquire(site.leases.dispatcher_lane(bills), "other", LONG) is not None
     assert look(site).dispatcher == "dispatcher"
 
 

@@ -221,7 +221,7 @@ def test_settled_batches_give_nothing_back(site: Site) -> None:
 def test_a_dispatchers_quarantine_goes_back_to_the_store_to_be_tried_again(site: Site) -> None:
     """There its dispatcher finds it; rows of hand-over are retried in lane 0 instead."""
     endpoint = site.create(hours(5))
-    lane = site.dispatching.lane(endpoint)
+    lane = site.leases.dispatcher_lane(endpoint)
     ours, other = site.lease(lane), site.lease(0)
     batch = site.claim(endpoint, ours, mode=Mode.DISPATCH, max_rows=3).batch
     site.batches.quarantine(batch, [_finding(0), _finding(1)], ours)

@@ -26,11 +26,11 @@ LONG_AGO = timedelta(seconds=-1)
 
 def test_each_endpoint_has_one_dispatchers_lane_for_ever(site: Site) -> None:
     """The lane is made once, in the order of asking, and remembered by every process."""
-    assert site.dispatching.lane(SALES) == FIRST_DISPATCHER_LANE
-    assert site.dispatching.lane(BILLING) == FIRST_DISPATCHER_LANE + 1
+    assert site.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE
+    assert site.leases.dispatcher_lane(BILLING) == FIRST_DISPATCHER_LANE + 1
     other = site.second()
-    assert other.dispatching.lane(SALES) == FIRST_DISPATCHER_LANE
-    assert other.dispatching.lane(BILLING) == FIRST_DISPATCHER_LANE + 1
+    assert other.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE
+    assert other.leases.dispatcher_lane(BILLING) == FIRST_DISPATCHER_LANE + 1
     other.engine.dispose()
 
 
@@ -38,17 +38,17 @@ def test_a_lane_somebody_took_by_its_number_is_not_given_away(site: Site) -> Non
     """Lanes that exist already serve nobody, and are skipped; so are gaps below the first."""
     site.lease(0)
     site.lease(FIRST_DISPATCHER_LANE)
-    assert site.dispatching.lane(SALES) == FIRST_DISPATCHER_LANE + 1
+    assert site.leases.dispatcher_lane(SALES) == FIRST_DISPATCHER_LANE + 1
 
 
 def test_a_dispatchers_lane_is_a_lease_like_any_other(site: Site) -> None:
     """One owner at a time, who adopts the open batches; giving it back keeps whose it is."""
-    lane = site.dispatching.lane(SALES)
+    lane = site.leases.dispatcher_lane(SALES)
     lease = site.lease(lane, "one")
     assert site.leases.acquire(lane, "two", LONG) is None
     batch = site.claim(site.create(hours(1)), lease, mode=Mode.DISPATCH).batch
     site.leases.surrender(lease)
-    assert site.dispatching.lane(SALES) == lane
+    assert site.leases.dispatcher_lane(SALES) == lane
     assert site.batches.open_batches(site.lease(lane, "two")) == [batch]
 
 
@@ -95,7 +95,7 @@ def test_folding_forgets_rows_and_keeps_the_progress(site: Site) -> None:
         _dispatched(site, endpoint, lease, run)
     before = site.states()
     assert before == {"dispatched": 12}
-    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 12
+    assert site.dispatched.prune(lease, older_than=LONG_AGO) == 12
     assert site.ledger_rows() == []
     assert site.states() == before
     assert _batches(site) == [(runs[0], 6, 42), (runs[1], 6, 42)]
@@ -109,8 +109,8 @@ def test_a_folded_batch_takes_in_the_next_ones(site: Site) -> None:
     run = site.run(endpoint)
     for _ in range(3):
         _dispatched(site, endpoint, lease, run)
-        assert site.dispatching.prune(lease, older_than=LONG_AGO) == 3
-        assert site.dispatching.prune(lease, older_than=LONG_AGO) == 0
+        assert site.dispatched.prune(lease, older_than=LONG_AGO) == 3
+        assert site.dispatched.prune(lease, older_than=LONG_AGO) == 0
     assert _batches(site) == [(run, 9, 63)]
     with site.engine.connect() as connection:
         row = connection.execute(site.tables.batch.select()).one()
@@ -121,7 +121,7 @@ def test_what_was_dispatched_just_now_is_remembered(site: Site) -> None:
     """Only what is older than asked for is forgotten, by the database's clock."""
     endpoint, lease = site.create(hours(3)), site.lease(1000)
     _dispatched(site, endpoint, lease, site.run(endpoint))
-    assert site.dispatching.prune(lease, older_than=timedelta(minutes=5)) == 0
+    assert site.dispatched.prune(lease, older_than=timedelta(minutes=5)) == 0
     assert len(site.ledger_rows()) == 3
 
 
@@ -132,8 +132,8 @@ def test_rows_in_quarantine_stay_with_their_batch(site: Site) -> None:
     _, _, last = [_dispatched(site, endpoint, lease, run, bad=n == 1) for n in range(3)]
     before = site.states()
     assert before == {"dispatched": 8, "quarantined": 1}
-    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 8
-    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 0
+    assert site.dispatched.prune(lease, older_than=LONG_AGO) == 8
+    assert site.dispatched.prune(lease, older_than=LONG_AGO) == 0
     assert site.states() == before
     assert _batches(site) == [(run, 6, 42), (run, 3, 21)]
     assert _purged(site) == [6, 2]
@@ -154,7 +154,7 @@ def test_only_dispatched_batches_of_the_own_lane_are_folded(site: Site) -> None:
         handed = site.batches.advance(handed, event, lease)
     site.claim(endpoint, lease, run=run, mode=Mode.DISPATCH)
     before = site.states()
-    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 3
+    assert site.dispatched.prune(lease, older_than=LONG_AGO) == 3
     assert site.states() == before
     assert len(site.ledger_rows()) == 9
     assert len(_batches(site)) == 4
@@ -171,7 +171,7 @@ def test_a_batch_with_nothing_left_is_folded_away(site: Site) -> None:
     site.batches.advance(batch, Event.ALL_DISPATCHED, lease)
     _dispatched(site, endpoint, lease, run)
     assert [size for _, size, _ in _batches(site)] == [3, 0, 3]
-    assert site.dispatching.prune(lease, older_than=LONG_AGO) == 6
+    assert site.dispatched.prune(lease, older_than=LONG_AGO) == 6
     assert [size for _, size, _ in _batches(site)] == [6]
     assert len(site.legacy_rows()) == 3
 
@@ -186,7 +186,7 @@ def test_folding_is_bounded_and_goes_on_where_it_was(
     run = site.run(endpoint)
     for _ in range(3):
         _dispatched(site, endpoint, lease, run)
-    found = [site.dispatching.prune(lease, older_than=LONG_AGO) for _ in range(4)]
+    found = [site.dispatched.prune(lease, older_than=LONG_AGO) for _ in range(4)]
     assert found == [3, 3, 3, 0]
     assert _batches(site) == [(run, 9, 63)]
     assert site.states() == {"dispatched": 9}
@@ -198,7 +198,7 @@ def test_a_former_owner_forgets_nothing(site: Site) -> None:
     _dispatched(site, endpoint, lease, site.run(endpoint))
     stale = replace(lease, token=lease.token - 1)
     with pytest.raises(LeaseLost):
-        site.dispatching.prune(stale, older_than=LONG_AGO)
+        site.dispatched.prune(stale, older_than=LONG_AGO)
     assert len(site.ledger_rows()) == 3
 
 
@@ -210,5 +210,5 @@ def test_a_dispatched_row_is_not_claimed_again_until_it_is_forgotten(site: Site)
     site.insert([LegacyRow(id=timeout_id(0))])
     request = site.request(endpoint, lease, mode=Mode.DISPATCH)
     assert site.claims.claim(request) is None
-    site.dispatching.prune(lease, older_than=LONG_AGO)
+    site.dispatched.prune(lease, older_than=LONG_AGO)
     assert site.claim(endpoint, lease, mode=Mode.DISPATCH).batch.size == 1

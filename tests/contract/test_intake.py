@@ -137,7 +137,7 @@ def test_what_the_ledger_has_forgotten_is_new(site: Site) -> None:
     batch = site.claim(endpoint, lease, mode=Mode.DISPATCH).batch
     for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
         batch = site.batches.advance(batch, event, lease)
-    assert site.dispatching.prune(lease, older_than=timedelta(seconds=-1)) == 1
+    assert site.dispatched.prune(lease, older_than=timedelta(seconds=-1)) == 1
     assert site.intake.apply(endpoint, [new(1)], lease) == applied(stored=1)
 
 

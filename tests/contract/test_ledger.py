@@ -165,7 +165,7 @@ def test_orphaned_lanes_have_open_batches_and_nobody(site: Site) -> None:
 def test_dispatchers_lanes_are_left_to_dispatchers(site: Site) -> None:
     """Hand-over neither adopts them nor waits for them; a rollback sees them, and so do people."""
     endpoint = site.create(hours(2))
-    lane = site.dispatching.lane(endpoint)
+    lane = site.leases.dispatcher_lane(endpoint)
     for number in (lane, 1):
         lease = site.lease(number, "dead")
         site.claim(endpoint, lease, max_rows=1)

@@ -66,7 +66,7 @@ def test_progress_adds_up_to_what_was_claimed(site: Site) -> None:
 def test_progress_shows_what_dispatchers_do(site: Site) -> None:
     """Their lanes name the table they serve, what they sent is counted, and what waits is told."""
     endpoint = site.create(hours(3))
-    lease = site.lease(site.dispatching.lane(endpoint))
+    lease = site.lease(site.leases.dispatcher_lane(endpoint))
     site.lease(0)
     batch = site.claim(endpoint, lease, mode=Mode.DISPATCH, max_rows=2).batch
     for event in (Event.BEGIN_PUBLISHING, Event.ALL_DISPATCHED):
@@ -293,7 +293,7 @@ def test_purge_forgets_what_was_dispatched(site: Site) -> None:
         batch = site.batches.advance(batch, event, lease)
     assert site.upkeep.purge(before=FAR) == 2
     assert site.states() == {"dispatched": 2}
-    assert site.dispatching.prune(lease, older_than=timedelta(seconds=-1)) == 0
+    assert site.dispatched.prune(lease, older_than=timedelta(seconds=-1)) == 0
     assert site.states() == {"dispatched": 2}
     assert _sizes(site) == [(2, 2)]
 

@@ -121,7 +121,7 @@ def test_every_row_is_accounted_for_in_every_state(site: Site) -> None:
     }
     assert (balance.in_flight, balance.unaccounted) == (2, 0)
     assert books.gaps((), at_most=5) == (0, [])
-    site.dispatching.prune(dispatcher, older_than=LONG_AGO)
+    site.dispatched.prune(dispatcher, older_than=LONG_AGO)
     site.upkeep.purge(before=FAR)
     (balance,) = books.balances()
     # those released or recalled singly are in the store again, and in no book any more

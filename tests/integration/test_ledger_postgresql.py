@@ -124,7 +124,7 @@ def test_dispatchers_that_begin_at_once_get_a_lane_each(site: Site) -> None:
         for n in range(6)
     ]
     with ThreadPoolExecutor(12) as pool:
-        found = list(pool.map(site.dispatching.lane, endpoints * 4))
+        found = list(pool.map(site.leases.dispatcher_lane, endpoints * 4))
     assert sorted(set(found)) == [FIRST_DISPATCHER_LANE + n for n in range(6)]
     assert found == found[:6] * 4
 
@@ -146,6 +146,6 @@ def test_folding_is_quick_without_statistics(site: Site) -> None:
         " FROM generate_series(0, 59999) AS g(n)"
     )
     began_s = time.monotonic()
-    assert site.dispatching.prune(lease, older_than=timedelta(seconds=-1)) == 4000
+    assert site.dispatched.prune(lease, older_than=timedelta(seconds=-1)) == 4000
     assert time.monotonic() - began_s < 8  # searched as a whole it takes far more than that
     assert site.states() == {"dispatched": 60_000}

@@ -244,11 +244,11 @@ def _dispatch(site: Site, endpoint: StoreEndpoint, lease: Lease) -> None:
         since=NOW,
         next_try_at=NOW,
     )
-    assert site.dispatching.lane(endpoint) == FIRST_DISPATCHER_LANE
+    assert site.leases.dispatcher_lane(endpoint) == FIRST_DISPATCHER_LANE
     site.held.hold(held)
     assert site.held.held(endpoint) == [held]
     site.held.free(endpoint, ["A"])
-    assert site.dispatching.prune(lease, older_than=timedelta(0)) == 0
+    assert site.dispatched.prune(lease, older_than=timedelta(0)) == 0
 
 
 @pytest.mark.parametrize("right", ["DELETE", "INSERT"])

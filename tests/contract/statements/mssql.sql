@@ -234,41 +234,41 @@ SELECT sum(migrator.batch.size) AS sum_1
 FROM migrator.batch
 WHERE migrator.batch.source = :source_1 AND migrator.batch.state IN (:state_1);
 
--- dispatcher/ledger.py SqlDispatching._absorb
+-- dispatcher/ledger.py DispatchedBatches._absorb
 DELETE FROM migrator.batch WHERE migrator.batch.id IN (:id_1);
 
--- dispatcher/ledger.py SqlDispatching._absorb
+-- dispatcher/ledger.py DispatchedBatches._absorb
 UPDATE migrator.batch SET size=:size, purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator.batch.id = :id_1;
 
--- dispatcher/ledger.py SqlDispatching._prunable
+-- dispatcher/ledger.py DispatchedBatches._prunable
 SELECT TOP :param_1 migrator.batch.id, migrator.batch.run_id, migrator.batch.size
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.dispatched_at < :dispatched_at_1 AND (SELECT TOP :param_2 migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = migrator.batch.id AND migrator.timeout.state IS NULL) IS NOT NULL ORDER BY migrator.batch.id;
 
--- dispatcher/ledger.py SqlDispatching._forget
+-- dispatcher/ledger.py DispatchedBatches._forget
 DELETE FROM migrator.timeout OUTPUT deleted.batch_id WHERE migrator.timeout.batch_id IN (:batch_id_1) AND migrator.timeout.state IS NULL;
 
--- dispatcher/ledger.py SqlDispatching._lane_of
+-- ledger/leases.py SqlLeases._lane_of
 SELECT migrator.lease.name
 FROM migrator.lease
 WHERE migrator.lease.serves = :serves_1;
 
--- dispatcher/ledger.py SqlDispatching._merge
+-- dispatcher/ledger.py DispatchedBatches._merge
 SELECT migrator.batch.id, migrator.batch.run_id, migrator.batch.endpoint, migrator.batch.source, migrator.batch.lane, migrator.batch.mode, migrator.batch.state, migrator.batch.attempt, migrator.batch.size, migrator.batch.purged, migrator.batch.body_bytes, migrator.batch.first_due, migrator.batch.last_due, migrator.batch.owner, migrator.batch.lease_token, migrator.batch.claiming_at, migrator.batch.claimed_at, migrator.batch.staging_at, migrator.batch.staged_at, migrator.batch.committing_at, migrator.batch.publishing_at, migrator.batch.handed_over_at, migrator.batch.dispatched_at, migrator.batch.doubtful_at, migrator.batch.releasing_at, migrator.batch.released_at, migrator.batch.recalled_at, migrator.batch.ledger_id
 FROM migrator.batch
 WHERE migrator.batch.lane = :lane_1 AND migrator.batch.state = :state_1 AND migrator.batch.run_id IN (:run_id_1) AND migrator.batch.id <= :id_1 AND (SELECT TOP :param_1 migrator.timeout.id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = migrator.batch.id) IS NULL ORDER BY migrator.batch.id;
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._insert
 INSERT INTO migrator.lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._insert
 SELECT SYSUTCDATETIME() AS anon_1;
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._new_lane
 SELECT migrator.lease.name
 FROM migrator.lease;
 
@@ -278,7 +278,7 @@ INSERT INTO migrator.held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator.held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator.held_destination.source = :source_1 AND migrator.held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py SqlDispatching.prune
+-- dispatcher/ledger.py DispatchedBatches.prune
 SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/held_destinations.py SqlHeldDestinations.free
@@ -328,11 +328,8 @@ UPDATE migrator.batch SET owner=:owner, lease_token=:lease_token WHERE migrator.
 SELECT migrator.ledger.id
 FROM migrator.ledger;
 
--- ledger/leases.py SqlLeases._ensure
+-- ledger/leases.py SqlLeases._insert
 INSERT INTO migrator.lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
-
--- ledger/leases.py SqlLeases._ensure
-SELECT SYSUTCDATETIME() AS anon_1;
 
 -- ledger/leases.py SqlLeases._ensure
 SELECT migrator.lease.name

@@ -238,13 +238,13 @@ SELECT sum(migrator_batch."size") AS sum_1
 FROM migrator_batch
 WHERE migrator_batch.source = :source_1 AND migrator_batch.state IN (:state_1);
 
--- dispatcher/ledger.py SqlDispatching._absorb
+-- dispatcher/ledger.py DispatchedBatches._absorb
 DELETE FROM migrator_batch WHERE migrator_batch.id IN (:id_1);
 
--- dispatcher/ledger.py SqlDispatching._absorb
+-- dispatcher/ledger.py DispatchedBatches._absorb
 UPDATE migrator_batch SET "size"=:"size", purged=:purged, body_bytes=:body_bytes, first_due=:first_due, last_due=:last_due, dispatched_at=:dispatched_at WHERE migrator_batch.id = :id_1;
 
--- dispatcher/ledger.py SqlDispatching._prunable
+-- dispatcher/ledger.py DispatchedBatches._prunable
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch."size"
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.dispatched_at < :dispatched_at_1 AND (SELECT migrator_timeout.id
@@ -252,28 +252,28 @@ FROM migrator_timeout
 WHERE migrator_timeout.batch_id = migrator_batch.id AND migrator_timeout.state IS NULL AND ROWNUM <= :param_1) IS NOT NULL ORDER BY migrator_batch.id
  FETCH FIRST :param_2 ROWS ONLY;
 
--- dispatcher/ledger.py SqlDispatching._forget
+-- dispatcher/ledger.py DispatchedBatches._forget
 DELETE FROM migrator_timeout WHERE migrator_timeout.batch_id IN (:batch_id_1) AND migrator_timeout.state IS NULL RETURNING migrator_timeout.batch_id INTO :ret_0;
 
--- dispatcher/ledger.py SqlDispatching._lane_of
+-- ledger/leases.py SqlLeases._lane_of
 SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.serves = :serves_1;
 
--- dispatcher/ledger.py SqlDispatching._merge
+-- dispatcher/ledger.py DispatchedBatches._merge
 SELECT migrator_batch.id, migrator_batch.run_id, migrator_batch.endpoint, migrator_batch.source, migrator_batch.lane, migrator_batch."mode", migrator_batch.state, migrator_batch.attempt, migrator_batch."size", migrator_batch.purged, migrator_batch.body_bytes, migrator_batch.first_due, migrator_batch.last_due, migrator_batch.owner, migrator_batch.lease_token, migrator_batch.claiming_at, migrator_batch.claimed_at, migrator_batch.staging_at, migrator_batch.staged_at, migrator_batch.committing_at, migrator_batch.publishing_at, migrator_batch.handed_over_at, migrator_batch.dispatched_at, migrator_batch.doubtful_at, migrator_batch.releasing_at, migrator_batch.released_at, migrator_batch.recalled_at, migrator_batch.ledger_id
 FROM migrator_batch
 WHERE migrator_batch.lane = :lane_1 AND migrator_batch.state = :state_1 AND migrator_batch.run_id IN (:run_id_1) AND migrator_batch.id <= :id_1 AND (SELECT migrator_timeout.id
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = migrator_batch.id AND ROWNUM <= :param_1) IS NULL ORDER BY migrator_batch.id;
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._insert
 INSERT INTO migrator_lease (name, token, until, renewed_at, serves) VALUES (:name, :token, :until, :renewed_at, :serves);
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._insert
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
--- dispatcher/ledger.py SqlDispatching._new_lane
+-- ledger/leases.py SqlLeases._new_lane
 SELECT migrator_lease.name
 FROM migrator_lease;
 
@@ -283,7 +283,7 @@ INSERT INTO migrator_held_destination (source, destination, endpoint, reason, de
 -- ledger/held_destinations.py SqlHeldDestinations._record
 UPDATE migrator_held_destination SET endpoint=:endpoint, reason=:reason, detail=:detail, tries=:tries, since=:since, next_try_at=:next_try_at WHERE migrator_held_destination.source = :source_1 AND migrator_held_destination.destination = :destination_1;
 
--- dispatcher/ledger.py SqlDispatching.prune
+-- dispatcher/ledger.py DispatchedBatches.prune
 SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/held_destinations.py SqlHeldDestinations.free
@@ -333,11 +333,8 @@ UPDATE migrator_batch SET owner=:owner, lease_token=:lease_token WHERE migrator_
 SELECT migrator_ledger.id
 FROM migrator_ledger;
 
--- ledger/leases.py SqlLeases._ensure
+-- ledger/leases.py SqlLeases._insert
 INSERT INTO migrator_lease (name, token, until, renewed_at) VALUES (:name, :token, :until, :renewed_at);
-
--- ledger/leases.py SqlLeases._ensure
-SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 
 -- ledger/leases.py SqlLeases._ensure
 SELECT migrator_lease.name

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.app.dispatchers import DispatcherWiring
 from migrator.cli import decommission
 from migrator.cli.opening import opened
 from migrator.config import load
@@ -102,7 +101,7 @@ def test_nobody_else_begins_meanwhile(program: Program, monkeypatch: pytest.Monk
     program.seeded(count=1)
     with opened(load(file=None)) as app:
         endpoint = app.store.find("Sales")
-        dispatcher = DispatcherWiring(app).dispatching.lane(endpoint)
+        dispatcher = app.leases.dispatcher_lane(endpoint)
         term = timedelta(seconds=20)
         work = decommission.opened_work(app, "Sales", Options(), owner="me")
         with work.alone() as guard:

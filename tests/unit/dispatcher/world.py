@@ -134,9 +134,6 @@ class DispatchLedger(MemoryLedger):
         )
         return True
 
-    def lane(self, endpoint: StoreEndpoint) -> Lane:
-        return LANE
-
     def prune(self, lease: Lease, *, older_than: timedelta) -> int:
         return 0
 
@@ -393,7 +390,7 @@ class World:
             run=RunId(1),
             claims=self.ledger,
             batches=self.ledger,
-            dispatching=self.ledger,  # type: ignore[arg-type]  # only what is asked
+            dispatched=self.ledger,  # type: ignore[arg-type]  # only what is asked
             held=self.ledger.held,
             routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,

@@ -33,6 +33,9 @@ class OneLane:
         self.evicted: list[str] = []
         self.looks = 0
 
+    def dispatcher_lane(self, endpoint: StoreEndpoint) -> Lane:
+        return LANE
+
     def owner_of(self, lane: Lane) -> str | None:
         self.looks += 1
         return self.owner
@@ -102,7 +105,6 @@ class Bench:
         )
         self.thread = DispatcherThread(
             self,  # type: ignore[arg-type]  # only what is asked
-            find_lane=lambda: LANE,
             leases=leases,  # type: ignore[arg-type]  # only what is asked
             keeper=keeper,
             is_surely_dead=how.pop("is_surely_dead", lambda _owner: False),
