@@ -16,7 +16,7 @@ from migrator.errors import ExitCode
 from migrator.nservicebus.timeouts import RunId
 from migrator.recall.recall import RecallReport, forecast
 from migrator.recall.rules import RecallOutcome, RecallScope
-from migrator.service.occasions import hooked, tell_put_back
+from migrator.service.hooks import fire_rollback, hooked
 
 EPILOG = """\b
 Examples:
@@ -89,7 +89,7 @@ def recall(
         say_recalled(report)
     if not dry_run:
         with hooked(loaded.settings.hooks) as hooks:
-            tell_put_back(hooks.fire, "recall", {"dry_run": False, **report.document})
+            fire_rollback(hooks.fire, "recall", {"dry_run": False, **report.document})
     raise typer.Exit(ExitCode.DONE if report.is_whole else ExitCode.QUARANTINED)
 
 

@@ -15,7 +15,7 @@ from migrator.cli.session import Delays, Json, Yes, confirmed, given, session_of
 from migrator.errors import ExitCode
 from migrator.nservicebus.timeouts import RunId
 from migrator.recall.rollback import RollbackReport, RollbackScope
-from migrator.service.occasions import hooked, tell_put_back
+from migrator.service.hooks import fire_rollback, hooked
 
 EPILOG = """\b
 Examples:
@@ -78,7 +78,7 @@ def rollback(
         _show(report)
     if not dry_run:
         with hooked(loaded.settings.hooks) as hooks:
-            tell_put_back(hooks.fire, "rollback", report.document)
+            fire_rollback(hooks.fire, "rollback", report.document)
     if report.stopped_by is not None:
         raise report.stopped_by
     is_done = dry_run or report.is_whole

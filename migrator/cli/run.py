@@ -38,8 +38,8 @@ from migrator.ledger.report import HeldRows, Progress
 from migrator.preflight.findings import Level
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import find_ways, recheck, refuse, run_checks
+from migrator.service.hooks import Fire, fire_exit, hooked
 from migrator.service.launch import run as launch
-from migrator.service.occasions import Fire, hooked, tell_exit
 from migrator.service.recheck import Checks
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.web.status import endpoint_documents
@@ -126,7 +126,7 @@ def run(
             code = _migrate(app, chosen(), once=once, load=load, fire=hooks.fire, held=held.extend)
             if once:
                 _summarise(app, code, held, session)
-            tell_exit(hooks.fire, code)
+            fire_exit(hooks.fire, code)
     raise typer.Exit(code)
 
 

@@ -18,11 +18,11 @@ from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
 from migrator.cli.session import Json, Session, duration, session_of
 from migrator.delays.depths import span_text
+from migrator.delays.probe_results import EVENT as CANARY
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
 from migrator.reports.documents import plain
-from migrator.service.canary import EVENT as CANARY
 from migrator.web.client import DaemonClient
 from migrator.web.status import progress_document
 

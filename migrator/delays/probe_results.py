@@ -16,6 +16,9 @@ from migrator.delays.routing import DelaysVersion
 _CLOCK_STEP_S: Final = 0.01
 """The broker counts milliseconds and may cut them; less than this is no earliness."""
 
+EVENT: Final = "canary"
+"""As the audit log and the schedule name a look at the delays by probes."""
+
 
 class Arrival(StrEnum):
     """How a probe came back."""

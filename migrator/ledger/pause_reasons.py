@@ -1,15 +1,10 @@
-"""Why nothing new is claimed for a while: each reason with what was seen and what would be fine.
-
-Rules of this file: pure, time is an argument; a limit that is not set never holds anything; what
-could not be measured for too long holds as well, because nobody knows. Source: docs/throttling.md.
-"""
+"""Why nothing new is claimed for a while: each reason with what was seen and what would be fine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from migrator.nservicebus.timeouts import EndpointName
 
@@ -44,8 +39,8 @@ class Signal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """One reason why nothing is claimed; it lasts until it is lifted."""
+class PauseReason:
+    """One reason why nothing is claimed; it lasts until it is removed."""
 
     signal: Signal
     endpoint: EndpointName | None
@@ -62,55 +57,3 @@ class Hold:
         """Return the reason in one line."""
         what = f"{self.signal}: {self.observed}"
         return f"{what} ({self.limit})" if self.limit else what
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """When a measured value holds hand-over, and when it no longer does."""
-
-    hold_above: float
-    resume_below: float
-    """At most ``hold_above``: the gap keeps hand-over from starting and stopping all the time."""
-    stale_after_s: float
-    """A sample older than this is not believed any more."""
-
-
-RESUME_SHARE: Final = 0.8
-"""Of a limit: what is at most so much of it no longer holds."""
-
-
-def limit_of(most: float, *, stale_after_s: float) -> Limit:
-    """Return the limit that holds above *most*, until it is a good deal lower."""
-    return Limit(hold_above=most, resume_below=most * RESUME_SHARE, stale_after_s=stale_after_s)
-
-
-class Gauge:
-    """One measured value against its limit, with memory of whether it holds."""
-
-    def __init__(self, limit: Limit, *, began_s: float) -> None:
-        """Begin without a sample; that is not stale before ``stale_after_s`` have passed."""
-        self._limit = limit
-        self._value: float | None = None
-        self._at_s = began_s
-        self._is_holding = False
-
-    def take(self, value: float, *, at_s: float) -> None:
-        """Remember a sample, taken at monotonic second *at_s*."""
-        self._value, self._at_s = value, at_s
-        if value > self._limit.hold_above:
-            self._is_holding = True
-        elif value <= self._limit.resume_below:
-            self._is_holding = False
-
-    @property
-    def value(self) -> float | None:
-        """The latest sample; None before the first."""
-        return self._value
-
-    def is_stale(self, *, now_s: float) -> bool:
-        """Return whether the latest sample is too old to be believed."""
-        return now_s - self._at_s > self._limit.stale_after_s
-
-    def holds(self, *, now_s: float) -> bool:
-        """Return whether hand-over has to wait: too high, not yet low enough, or not known."""
-        return self._is_holding or self.is_stale(now_s=now_s)

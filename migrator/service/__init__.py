@@ -1,10 +1,6 @@
-"""The process that runs for months: threads, signals, leases and the schedule.
+"""The process that runs for months: workers, leases, schedule, throttle, control, hooks, systemd.
 
-It decides *when* and *who*; what is done with a batch is the engine's business.
-``launch`` puts together what ``service`` starts and ends; ``worker`` is what its threads have in
-common, ``lanes`` runs one lane per thread, ``dispatchers`` one endpoint's dispatcher; ``leases``
-keeps their leases alive, ``owner`` knows who this process is. ``schedule`` lists what ``jobs`` runs
-at intervals, such as the ``canary``, by an ``errand`` where it takes long; ``supervision`` says how
-the workers are to the service manager, by ``notify``, and ``occasions`` tells ``hooks``, each of
-which is a ``program`` of the operator's.
+It decides *when* and *who*; what is done with a batch is the capabilities' business. It may use
+everything but ``cli``. Start reading at ``launch``, which puts together what ``service`` runs;
+``worker`` is what its threads have in common, ``lanes`` and ``dispatchers`` are the two kinds.
 """

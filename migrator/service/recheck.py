@@ -17,13 +17,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from migrator.errors import MigratorError
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level, Refusal, standing
-from migrator.service.errand import Errand
-from migrator.service.gate import Gate
-from migrator.service.jobs import Job
-from migrator.service.trail import Trail
+from migrator.service.audit_log import AuditLog
+from migrator.service.schedule import BackgroundTask, Job
+from migrator.service.throttle import Throttle
 from migrator.web.status import JobReport
 
 _log = logging.getLogger(__name__)
@@ -54,19 +53,19 @@ class Recheck:
     """Makes checks when asked to, and holds hand-over by what they say."""
 
     def __init__(
-        self, gate: Gate, trail: Trail, *, checks: Checks, bind: Bind, may_hold: bool
+        self, throttle: Throttle, audit_log: AuditLog, *, checks: Checks, bind: Bind, may_hold: bool
     ) -> None:
-        """Prepare; the errand's thread is to be started.
+        """Prepare.
 
         Args:
-            gate: Is told of refusals.
-            trail: Is told when what is found is something else than before.
+            throttle: Is told of refusals.
+            audit_log: Is told when what is found is something else than before.
             checks: What is looked at.
             bind: Mends ways.
             may_hold: False: nothing is handed over here, so there is nothing to hold.
         """
-        self._gate = gate
-        self._trail = trail
+        self._throttle = throttle
+        self._audit_log = audit_log
         self._checks = checks
         self._bind = bind
         self._may_hold = may_hold
@@ -76,22 +75,22 @@ class Recheck:
         self._told: object = None
         self.last: JobReport | None = None
         """What came of the last time; None: not made yet."""
-        self.errand = Errand(NAME, self._look)
+        self.task = BackgroundTask(NAME, self._look)
 
     def jobs(self, every: timedelta) -> Sequence[Job]:
         """Return what has it looked *every* so often, and more often while anything is refused."""
-        usual = Job(name=NAME, every=every, do=self._ask, last=lambda: self.last)
+        usual = Job(name=NAME, every=every, do=self._ask, report=lambda: self.last, task=self.task)
         if every <= AGAIN:
             return [usual]
         return [usual, Job(name=f"{NAME}-refused", every=AGAIN, do=self._ask_again)]
 
     def _ask(self) -> bool:
         self._wants_ways = True
-        return self.errand.ask()
+        return self.task.run_soon()
 
     def _ask_again(self) -> bool:
         if self._refusals:
-            self.errand.ask()
+            self.task.run_soon()
         return True  # one that is still under way is as good
 
     def _look(self) -> None:
@@ -107,17 +106,17 @@ class Recheck:
 
     def _hold(self) -> None:
         if not self._refusals:
-            self._gate.lift(Signal.CHECK)
+            self._throttle.resume(Signal.CHECK)
             return
         remedies = dict.fromkeys(each.remedy for each in self._refusals.values() if each.remedy)
-        hold = Hold(
+        hold = PauseReason(
             signal=Signal.CHECK,
             endpoint=None,
             observed="; ".join(each.text for each in self._refusals.values()),
             limit="; ".join(remedies),
             since=datetime.now(UTC),
         )
-        self._gate.hold(hold)
+        self._throttle.pause(hold)
 
     def _mended(self, ways: Sequence[Finding]) -> Sequence[Finding]:
         """Return *ways* after an attempt to lead the delays to closed destinations again."""
@@ -175,7 +174,7 @@ class Recheck:
             "checks of the broker, made again, find something else than before",
             extra={"action": "recheck_changed", **detail},
         )
-        self._trail.note(EVENT, {**detail, "text": text})
+        self._audit_log.note(EVENT, {**detail, "text": text})
 
 
 def _made(check: Check) -> Sequence[Finding]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
+from migrator.app import App
 from migrator.errors import ExitCode, MigratorError
+from migrator.handover.holding import Holding
 from migrator.ledger.lease_keeper import LeaseKeeper
-from migrator.ledger.ports import Runs
+from migrator.ledger.ports import Runs as RunRecords
+from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
-from migrator.service.crew import Crew
-from migrator.service.jobs import Job, Tally, scheduled
-from migrator.service.supervision import Supervision
-from migrator.service.worker import Stop
+from migrator.service.schedule import Job, JobCounts, scheduled
+from migrator.service.systemd import Supervision
+from migrator.service.worker import Stop, WorkerPool, WorkerThread
 
 _log = logging.getLogger(__name__)
 
@@ -29,20 +31,58 @@ _RUN_STATUS: Final = {
 }
 
 
-class Outstanding(Protocol):
-    """What the ledger says about the rows a run was responsible for."""
+Runs = Sequence[tuple[StoreEndpoint, RunId]]
+"""Each endpoint with the run that was begun for it."""
+
+
+class Outstanding:
+    """What is left when a process ends: in quarantine, in doubt, or waiting in the store."""
+
+    def __init__(
+        self,
+        app: App,
+        holding: Holding,
+        endpoints: Collection[StoreEndpoint],
+        *,
+        tell: Callable[[Sequence[HeldRows]], None],
+    ) -> None:
+        """Look for rows of *endpoints* that are held, and *tell* whoever shows them."""
+        self._app = app
+        self._holding = holding
+        self._endpoints = endpoints
+        self._tell = tell
 
     def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
         """Return how many rows of *endpoints* are in quarantine."""
-        ...
+        return self._app.books.quarantined(endpoints)
 
     def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
         """Return how many batches of *endpoints* are doubtful."""
-        ...
+        return self._app.books.doubtful(endpoints)
 
     def held(self) -> int:
-        """Return how many rows wait in the store for destinations that cannot be reached."""
-        ...
+        """Return how many rows wait in the store; 1 when nobody can count them now."""
+        try:
+            found = self._holding.rows(self._app.store, self._endpoints)
+        except MigratorError as exc:
+            _log.warning(
+                "what waits in the store could not be counted",
+                extra={"action": "held_not_counted", "error": str(exc)},
+            )
+            return 1
+        for each in found:
+            _log.warning(
+                "timeouts wait in the store: their destination cannot be reached",
+                extra={
+                    "action": "rows_held",
+                    "endpoint": each.endpoint,
+                    "destination": each.destination,
+                    "reason": each.reason,
+                    "rows": each.rows,
+                },
+            )
+        self._tell(found)
+        return sum(each.rows for each in found)
 
 
 class Service:
@@ -50,8 +90,9 @@ class Service:
 
     def __init__(
         self,
-        *,
         runs: Runs,
+        *,
+        ledger: RunRecords,
         outstanding: Outstanding,
         keeper: LeaseKeeper,
         stop: Stop,
@@ -60,6 +101,7 @@ class Service:
     ) -> None:
         """Prepare; nothing is started yet. *reload* is called by the main thread upon SIGHUP."""
         self._runs = runs
+        self._ledger = ledger
         self._outstanding = outstanding
         self._keeper = keeper
         self._stop = stop
@@ -70,33 +112,31 @@ class Service:
 
     def run(
         self,
-        endpoints: Sequence[tuple[StoreEndpoint, RunId]],
-        crew: Crew,
+        workers: WorkerPool,
         *,
         jobs: Sequence[Job],
-        tally: Tally,
+        counts: JobCounts,
         supervision: Supervision,
-        watch: Callable[[], None] = lambda: None,
-        begun: Callable[[], None] = lambda: None,
+        watch: Callable[[], None],
+        begun: Callable[[], None],
     ) -> ExitCode:
         """Work until done (``once``) or told to stop; return the process's exit code.
 
         Args:
-            endpoints: Each with the run that was begun for it.
-            crew: Prepared, not started.
+            workers: Prepared, not started.
             jobs: What happens at intervals meanwhile.
-            tally: Counts that.
+            counts: Counts that.
             supervision: Is told how the workers are, and tells the service manager.
             watch: Called a few times a second by the main thread, to show progress.
             begun: Called once, when the work has begun.
         """
-        with self._signals(), scheduled(jobs, tally):
+        with self._signals(), scheduled(jobs, counts):
             self._keeper.start()
-            crew.start()
+            workers.start()
             supervision.begin()
             begun()
             try:
-                while not crew.has_ended(supervision.look_every_s):
+                while not workers.has_ended(supervision.look_every_s):
                     supervision.look()
                     self._reload_if_wanted(supervision)
                     watch()
@@ -104,8 +144,8 @@ class Service:
                 self._keeper.stop()
         supervision.end()
         watch()
-        code = self._exit_code([endpoint for endpoint, _ in endpoints], crew)
-        self._end_runs(endpoints, code)
+        code = self._exit_code(list(workers))
+        self._end_runs(code)
         return code
 
     def _reload_if_wanted(self, supervision: Supervision) -> None:
@@ -114,8 +154,8 @@ class Service:
             with supervision.reloading():
                 self._reload()
 
-    def _exit_code(self, endpoints: Sequence[StoreEndpoint], crew: Crew) -> ExitCode:
-        workers = list(crew)
+    def _exit_code(self, workers: Sequence[WorkerThread]) -> ExitCode:
+        endpoints = [endpoint for endpoint, _ in self._runs]
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
         if self._outstanding.doubtful(endpoints):
@@ -131,13 +171,13 @@ class Service:
         is_all = not held and not self._outstanding.quarantined(endpoints)
         return ExitCode.DONE if is_all else ExitCode.QUARANTINED
 
-    def _end_runs(self, endpoints: Sequence[tuple[StoreEndpoint, RunId]], code: ExitCode) -> None:
+    def _end_runs(self, code: ExitCode) -> None:
         status = _RUN_STATUS.get(code, "failed")
         if status == "done" and not self._once:
             status = "stopped"
-        for _, run in endpoints:
+        for _, run in self._runs:
             try:
-                self._runs.end(run, status)
+                self._ledger.end(run, status)
             except MigratorError as exc:
                 _log.warning(
                     "the end of the run could not be recorded",
@@ -162,8 +202,8 @@ class Service:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """First signal: finish the batch in hand. Second: stop between two steps.
 
-        A drain that an operator or a panic limit began is no first signal: a service manager that
-        is told to stop the daemon meanwhile must wait for the batch as well.
+        A drain that an operator or a critical limit began is no first signal: a service manager
+        that is told to stop the daemon meanwhile must wait for the batch as well.
         """
         if self._is_signalled:
             self._stop.at_once.set()

@@ -1,14 +1,19 @@
-"""What lanes and dispatchers have in common: a thread that runs until told to stop, or crashes."""
+"""What lanes and dispatchers have in common: threads that run until told to stop, or crash."""
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Generic
 
 from migrator.errors import Interrupted, LedgerAdopted, LedgerBehind, MigratorError
+from migrator.ledger.work import T
 from migrator.nservicebus.timeouts import Lane
 
 _log = logging.getLogger(__name__)
@@ -41,6 +46,71 @@ class Stop:
             raise Interrupted("asked twice to stop")
 
 
+class OneByOne:
+    """``ports.Background`` by one thread, which does what it is given in order."""
+
+    def __init__(self, pools: ExitStack, name: str) -> None:
+        """Make a thread that *pools* end."""
+        self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
+
+    def start(self, work: Callable[[], T]) -> _Work[T]:
+        """Begin *work* behind what was begun before."""
+        return _Work(self._pool.submit(work))
+
+
+class _Work(Generic[T]):
+    """``ports.Pending`` by a future."""
+
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(wait([self._future], timeout_s).done)
+
+    def result(self) -> T:
+        return self._future.result()
+
+
+class Backoff:
+    """How long to wait after a failure: twice as long each time, with jitter."""
+
+    def __init__(self, *, first_s: float, most_s: float) -> None:
+        """Nothing has failed yet."""
+        self._first_s = first_s
+        self._most_s = most_s
+        self._failures = 0
+        self._since_s = 0.0
+        self._ends_s = 0.0
+
+    def failed(self) -> float:
+        """Note a failure; return how many seconds to wait."""
+        now_s = time.monotonic()
+        if not self._failures:
+            self._since_s = now_s
+        wait_s = min(self._first_s * 2.0 ** min(self._failures, 10), self._most_s)
+        wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        self._failures += 1
+        self._ends_s = now_s + wait_s
+        return wait_s
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self._failures = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may be tried again."""
+        return time.monotonic() >= self._ends_s
+
+    @property
+    def failing_s(self) -> float:
+        """For how long nothing but failures has been seen."""
+        return time.monotonic() - self._since_s if self._failures else 0.0
+
+
 class WorkerThread:
     """One thread of the service; whatever it does not foresee asks all others to stop.
 
@@ -59,15 +129,33 @@ class WorkerThread:
         """What keeps it from its work at present; it is tried again."""
         self.wake = threading.Event()
         """Set by the schedule: look for work now."""
+        self.is_resting = False
+        """Its last turn found nothing to do, whether or not something has to wait."""
         self._stop = stop
+        self._retired = threading.Event()
         self._beat_s = 0.0
         self._crash_facts = {"action": crash_action, **facts}
-        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def start(self) -> None:
         """Let the thread run."""
         self.beat()
         self._thread.start()
+
+    def retire(self) -> None:
+        """Have this thread alone finish what it has claimed, and end."""
+        self._retired.set()
+        self.wake.set()
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it is told to end while others go on."""
+        return self._retired.is_set()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether to finish what is claimed, and end."""
+        return self._stop.draining.is_set() or self._retired.is_set()
 
     def beat(self) -> None:
         """Note that the thread's loop goes on; waiting for work is going on, too."""
@@ -97,25 +185,139 @@ class WorkerThread:
         """Work until there is nothing left, or until told to stop."""
         raise NotImplementedError
 
-    def _guard(self) -> None:
+    def _main(self) -> None:
         try:
             self._run()
         except LedgerBehind as exc:
-            self.failure = exc
-            _log.error(
-                "the database lacks what was committed; the process ends",
-                extra={"action": "ledger_behind", "error": str(exc)},
-            )
-            self._stop.draining.set()
             self._stop.at_once.set()
-        except LedgerAdopted as exc:
-            self.failure = exc
-            _log.error(
-                "the ledger was adopted meanwhile; the process ends",
-                extra={"action": "ledger_adopted", "error": str(exc)},
+            self._end_all(
+                "the database lacks what was committed; the process ends", "ledger_behind", exc
             )
-            self._stop.draining.set()
+        except LedgerAdopted as exc:
+            self._end_all(
+                "the ledger was adopted meanwhile; the process ends", "ledger_adopted", exc
+            )
         except BaseException as exc:
             self.crash = exc
             _log.critical("a bug ended a thread", extra=self._crash_facts, exc_info=True)
             self._stop.draining.set()
+
+    def _end_all(self, text: str, action: str, exc: MigratorError) -> None:
+        self.failure = exc
+        _log.error(text, extra={"action": action, "error": str(exc)})
+        self._stop.draining.set()
+
+
+NewWorker = Callable[[str, ExitStack], WorkerThread]
+"""Makes a lane's thread of that name, not started; what it needs is closed by the stack."""
+
+
+class WorkerPool:
+    """The workers: as many lanes as wanted, and a fixed number of others."""
+
+    def __init__(
+        self,
+        others: Sequence[WorkerThread] = (),
+        *,
+        new_lane: NewWorker | None = None,
+        lanes: int = 0,
+    ) -> None:
+        """Prepare; nothing is started. Without *new_lane* there is nothing to hand over."""
+        self._lock = threading.Lock()
+        self._new_lane = new_lane
+        self._others = list(others)
+        self._lanes: list[tuple[WorkerThread, ExitStack]] = []
+        self._made = 0
+        self._is_started = False
+        self._is_over = False
+        if new_lane is not None:
+            for _ in range(lanes):
+                self._add(new_lane)
+
+    def __iter__(self) -> Iterator[WorkerThread]:
+        """Go through the workers of this moment."""
+        with self._lock:
+            return iter([*(lane for lane, _ in self._lanes), *self._others])
+
+    @property
+    def moves(self) -> bool:
+        """Whether any endpoint's rows are handed over here."""
+        return self._new_lane is not None
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are, without those that are about to leave."""
+        with self._lock:
+            return len(self._staying())
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether there are lanes, and none of them has anything to do now."""
+        with self._lock:
+            staying = self._staying()
+            return bool(staying) and all(lane.is_resting for lane in staying)
+
+    def lanes_have_ended(self) -> bool:
+        """Return whether no lane's thread runs any more; false before they are started."""
+        with self._lock:
+            return self._is_started and all(lane.join(0) for lane, _ in self._lanes)
+
+    def start(self) -> None:
+        """Start all of them."""
+        for worker in self:
+            worker.start()
+        self._is_started = True
+
+    def set_lanes(self, wanted: int) -> bool:
+        """Have so many lanes: the latest leave first; False: it is over, or nothing is moved."""
+        with self._lock:
+            if self._is_over or self._new_lane is None:
+                return False
+            self._forget_those_that_left()
+            staying = self._staying()
+            for lane in staying[wanted:]:
+                lane.retire()
+            for _ in range(wanted - len(staying)):
+                lane = self._add(self._new_lane)
+                if self._is_started:
+                    lane.start()
+            return True
+
+    def wake(self) -> None:
+        """Have idle workers look for work."""
+        for worker in self:
+            worker.wake.set()
+
+    def has_ended(self, wait_s: float) -> bool:
+        """Wait for *wait_s*; return whether all have ended. Then nobody joins any more."""
+        workers = list(self)
+        share_s = wait_s / max(len(workers), 1)
+        if not all([worker.join(share_s) for worker in workers]):
+            return False
+        with self._lock:
+            self._is_over = all(lane.join(0) for lane, _ in self._lanes)
+            return self._is_over
+
+    def close(self) -> None:
+        """Close what lanes needed; they have ended, or nobody waits for them."""
+        with self._lock:
+            self._is_over = True
+            for _, ends in self._lanes:
+                ends.close()
+
+    def _add(self, new_lane: NewWorker) -> WorkerThread:
+        ends = ExitStack()
+        lane = new_lane(f"lane-worker-{self._made}", ends)
+        self._made += 1
+        self._lanes.append((lane, ends))
+        return lane
+
+    def _staying(self) -> list[WorkerThread]:
+        return [lane for lane, _ in self._lanes if not lane.is_retired]
+
+    def _forget_those_that_left(self) -> None:
+        """Forget lanes that ended as told; those that ended otherwise are still spoken of."""
+        for lane, ends in list(self._lanes):
+            if lane.is_retired and self._is_started and lane.join(0) and lane.ended_well:
+                ends.close()
+                self._lanes.remove((lane, ends))

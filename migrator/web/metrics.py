@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from migrator.config.values import parse_duration
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import LaneStatus, Progress
 from migrator.web.control import StatusService
 from migrator.web.status import EndpointView, JobView, Liveness, Readiness, Snapshot
@@ -333,7 +333,7 @@ def _endpoints(endpoints: Sequence[EndpointView]) -> Iterator[Metric]:
         )
 
 
-def _holds(holds: Sequence[Hold]) -> Iterator[Metric]:
+def _holds(holds: Sequence[PauseReason]) -> Iterator[Metric]:
     """Return every signal for all endpoints, also those that hold nothing, so that it has a 0."""
     found = collections.Counter((str(h.signal), h.endpoint or ALL_ENDPOINTS) for h in holds)
     keys = sorted({*found, *((str(signal), ALL_ENDPOINTS) for signal in Signal)})

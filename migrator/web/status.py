@@ -8,7 +8,7 @@ from datetime import datetime
 
 from migrator.delays.depths import LevelDepths
 from migrator.delays.routing import level_name
-from migrator.ledger.pause_reasons import Hold
+from migrator.ledger.pause_reasons import PauseReason
 from migrator.ledger.report import AuditEvent, EndpointProgress, Progress, QuarantinedRow
 from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
@@ -59,7 +59,7 @@ class EndpointView:
     """Rows handed over or dispatched per second, over the last minute; None: too soon to tell."""
     eta_s: float | None
     """Until its table is empty at that rate; None: nobody can tell."""
-    holds: Sequence[Hold]
+    holds: Sequence[PauseReason]
     """Why nothing of it is claimed, those for all endpoints included; empty: nothing does."""
 
 
@@ -76,7 +76,7 @@ class Snapshot:
     """This process, as leases name it."""
     progress: Progress
     endpoints: Sequence[EndpointView]
-    holds: Sequence[Hold]
+    holds: Sequence[PauseReason]
     """Every hold there is."""
     knobs: Mapping[str, str]
     ladder: LevelDepths | None
@@ -139,7 +139,7 @@ def snapshot_document(snapshot: Snapshot) -> Document:
     }
 
 
-def hold_document(hold: Hold) -> Document:
+def hold_document(hold: PauseReason) -> Document:
     """Return one reason why nothing is claimed."""
     return {
         "signal": str(hold.signal),

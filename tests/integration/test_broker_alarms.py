@@ -20,7 +20,7 @@ from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.alarms import AlarmWatch
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
-from migrator.service.throttles.depths import measure_destinations, measure_levels
+from migrator.service.throttle_signals import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 

@@ -18,7 +18,7 @@ from migrator.errors import NotChecked, StoreError
 from migrator.ledger.failover import standbys_behind
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.throttles.database import measure_latency
+from migrator.service.throttle_signals import measure_latency
 from tests.contract.site import NOW, LegacyRow, Site, due_in, timeout_id
 
 PATIENCE = timedelta(seconds=0.3)

@@ -11,7 +11,7 @@ from migrator.config import HandOver
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ConfigError
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import (
     AuditEvent,
     EndpointProgress,
@@ -23,7 +23,7 @@ from migrator.ledger.report import (
 )
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
-from migrator.service.knobs import Knobs
+from migrator.service.runtime_settings import RuntimeSettings
 from migrator.web.control import (
     Adjust,
     Answer,
@@ -60,13 +60,13 @@ class MovingPanel:
         self._began_s = time.monotonic()
         self._seen_s = self._began_s
         self._done = dict(_DONE)
-        self._holds: dict[EndpointName | None, Hold] = {}
+        self._holds: dict[EndpointName | None, PauseReason] = {}
         self._events = [
             self._event(2, "hold ended", None, {"signal": "broker_alarm", "after_s": 41}),
             self._event(1, "run_begun", SALES, {"version": "1.2.3", "mode": "staged"}),
         ]
         self._aside = list(_rows())
-        self._knobs = Knobs(HandOver(lanes=2))
+        self._runtime = RuntimeSettings(HandOver(lanes=2))
         self.told: list[tuple[Command, str]] = []
 
     def snapshot(self) -> Snapshot:
@@ -80,7 +80,7 @@ class MovingPanel:
                 progress=self._progress(),
                 endpoints=[self._view(SALES), self._view(BILLING), _dispatched()],
                 holds=list(self._holds.values()),
-                knobs={**self._knobs.texts(), "mode": "staged"},
+                knobs={**self._runtime.texts(), "mode": "staged"},
                 ladder=self._ladder(),
                 due=[
                     ("overdue", 1_204),
@@ -130,7 +130,7 @@ class MovingPanel:
     def _answer(self, command: Command, who: str) -> Answer:
         match command:
             case Pause(endpoint=endpoint, reason=reason):
-                self._holds[endpoint] = Hold(
+                self._holds[endpoint] = PauseReason(
                     signal=Signal.PAUSED,
                     endpoint=endpoint,
                     observed=f"{reason} ({who})",
@@ -146,10 +146,10 @@ class MovingPanel:
                 return Answer(is_done=True, text=f"{endpoint or 'hand-over'} is resumed")
             case Adjust(knob=knob, value=value):
                 try:
-                    self._knobs.turn(knob, value)
+                    self._runtime.set(knob, value)
                 except ConfigError as exc:
                     return Answer(is_done=False, text=str(exc))
-                return Answer(is_done=True, text=f"{knob} is {self._knobs.texts()[knob]}")
+                return Answer(is_done=True, text=f"{knob} is {self._runtime.texts()[knob]}")
             case Drain() | StopNow():
                 return Answer(is_done=True, text="finishing what is claimed, then ending")
             case Retry(timeout_id=timeout_id):
@@ -171,7 +171,7 @@ class MovingPanel:
     def _now(self) -> datetime:
         return BEGAN + timedelta(seconds=time.monotonic() - self._began_s)
 
-    def _held(self, name: EndpointName) -> Sequence[Hold]:
+    def _held(self, name: EndpointName) -> Sequence[PauseReason]:
         return [hold for key, hold in self._holds.items() if key in (None, name)]
 
     def _view(self, name: EndpointName) -> EndpointView:

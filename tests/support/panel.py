@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.held_destinations import HeldDestination
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import (
     AuditEvent,
     DoubtfulBatch,
@@ -39,9 +39,9 @@ NASTY = EndpointName('Odd "name"\\\n{x="1"} größer')
 """An endpoint's name is a text somebody chose."""
 
 
-def hold(signal: Signal, endpoint: EndpointName | None = None, *, minute: int = 0) -> Hold:
+def hold(signal: Signal, endpoint: EndpointName | None = None, *, minute: int = 0) -> PauseReason:
     """Return a hold that began some minutes after ``NOW``."""
-    return Hold(
+    return PauseReason(
         signal=signal,
         endpoint=endpoint,
         observed="what was seen",
@@ -98,7 +98,7 @@ def some_progress() -> Progress:
     )
 
 
-def some_snapshot(*, holds: Sequence[Hold] = ()) -> Snapshot:
+def some_snapshot(*, holds: Sequence[PauseReason] = ()) -> Snapshot:
     """Return a look at a daemon with something of everything in it."""
     return Snapshot(
         taken_at=NOW,

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from migrator.delays.depths import LevelDepths
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
 from migrator.reports.drawing import pictures
 from migrator.reports.drawing.pages import Figure, Tone
@@ -107,7 +107,7 @@ def _not_ready(reasons: Sequence[str], waits: Sequence[Wait]) -> State:
     return State(tone=Tone.BAD, title="Something is wrong", reasons=reasons, waits=waits)
 
 
-def wait_of(hold: Hold, now: datetime) -> Wait:
+def wait_of(hold: PauseReason, now: datetime) -> Wait:
     """Return one reason, as of *now*."""
     lasts_s = max(0.0, (now - hold.since).total_seconds())
     return Wait(

@@ -16,8 +16,7 @@ from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.broker import DelayEntities
-from migrator.service.hook_events import HookEvent
-from migrator.service.occasions import Fire
+from migrator.service.hooks import Fire, HookEvent
 from migrator.service.recheck import Checks
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue

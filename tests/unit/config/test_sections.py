@@ -17,7 +17,7 @@ from migrator.config.secrets import mask
 from migrator.config.servers import RavenDb
 from migrator.config.work import Throttle
 from migrator.errors import ConfigError
-from migrator.service.hook_events import HookEvent
+from migrator.service.hooks import HookEvent
 
 AZURE = '[store]\nkind = "azure"\nurl = "AccountName=a;AccountKey=c2VjcmV0"\n'
 

@@ -25,16 +25,16 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     A test of how long is waited sets that itself.
     """
     for where in (
-        "aside._PATIENCE_S",
         "control._LEDGER_PATIENCE_S",
-        "errand._LAST_WAIT_S",
+        "control._RETRY_PATIENCE_S",
         "hooks._KILLING_S",
+        "hooks._KILL_WAIT_S",
         "hooks._LAST_WAIT_S",
-        "notify._PATIENCE_S",
-        "program._KILL_WAIT_S",
-        "throttles.all_of._FIRST_S",
-        "throttles.veto._PATIENCE_S",
-        "trail._LAST_WAIT_S",
+        "schedule._LAST_WAIT_S",
+        "systemd._PATIENCE_S",
+        "throttle._FIRST_S",
+        "throttle_signals.HttpCheck._PATIENCE_S",
+        "audit_log._LAST_WAIT_S",
     ):
         monkeypatch.setattr(f"migrator.service.{where}", 30.0)
 

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.service.control`` and ``knobs``: what an operator says is done, and noted."""
+"""Tests of ``migrator.service.control``: what an operator says is done, and noted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import pytest
 
 from migrator.config import HandOver
 from migrator.errors import StoreUnavailable
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import AuditEvent
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.service.control import Control, Served
-from migrator.service.crew import Crew
-from migrator.service.gate import Gate
-from migrator.service.knobs import Knobs
-from migrator.service.pauses import Pauses
-from migrator.service.trail import Trail
-from migrator.service.worker import Stop
+from migrator.service.audit_log import AuditLog
+from migrator.service.control import Control, Pauses, Served
+from migrator.service.runtime_settings import RuntimeSettings
+from migrator.service.throttle import Throttle
+from migrator.service.worker import Stop, WorkerPool
 from migrator.web.control import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
 
 Lines = Callable[[str], list[logging.LogRecord]]
@@ -29,7 +27,7 @@ SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
 
 
 class Lanes:
-    """A crew that only counts."""
+    """A pool that only counts."""
 
     def __init__(self) -> None:
         self.wanted: list[int] = []
@@ -65,20 +63,20 @@ class Bench:
     """One control and everything it acts on."""
 
     def __init__(self, served: Sequence[Served]) -> None:
-        self.gate, self.stop, self.lanes = Gate(), Stop(), Lanes()
-        self.knobs = Knobs(HandOver())
+        self.throttle, self.stop, self.lanes = Throttle(), Stop(), Lanes()
+        self.runtime = RuntimeSettings(HandOver())
         self.ledger = Ledger()
-        self.trail = Trail(self.ledger)  # type: ignore[arg-type]  # only what is asked
-        self.trail.start()
-        crew: Crew = self.lanes  # type: ignore[assignment]  # only what is asked
+        self.audit_log = AuditLog(self.ledger)  # type: ignore[arg-type]  # only what is asked
+        self.audit_log.start()
+        workers: WorkerPool = self.lanes  # type: ignore[assignment]  # only what is asked
         self.control = Control(
-            gate=self.gate,
-            knobs=self.knobs,
-            crew=crew,
+            throttle=self.throttle,
+            runtime=self.runtime,
+            workers=workers,
             stop=self.stop,
-            trail=self.trail,
+            audit_log=self.audit_log,
             served=served,
-            pauses=Pauses(self.gate, self.trail, [each.name for each in served if each.moves]),
+            pauses=Pauses(self.throttle, self.audit_log, [s.name for s in served if s.moves]),
             retry=lambda _command: Answer(is_done=True, text="put back"),
         )
 
@@ -96,21 +94,23 @@ def bench() -> Iterator[Bench]:
         ]
     )
     yield made
-    made.trail.end()
+    made.audit_log.end()
 
 
 def test_a_pause_holds_with_its_reason_and_who_gave_it(bench: Bench) -> None:
     """Resuming lifts it, and says what else there is to wait for."""
     answer = bench.give(Pause(endpoint=SALES, reason="rebuild"))
     assert answer == Answer(is_done=True, text="Sales is paused; what is claimed is finished")
-    (hold,) = bench.gate.holds()
+    (hold,) = bench.throttle.reasons()
     assert (hold.signal, hold.endpoint, hold.observed) == (Signal.PAUSED, SALES, "rebuild (Jo)")
     again = bench.give(Pause(endpoint=SALES, reason="more of it"))
     assert "the reason is new" in again.text
-    veto = Hold(signal=Signal.VETO, endpoint=None, observed="no", limit="", since=datetime.now(UTC))
-    bench.gate.hold(veto)
+    veto = PauseReason(
+        signal=Signal.VETO, endpoint=None, observed="no", limit="", since=datetime.now(UTC)
+    )
+    bench.throttle.pause(veto)
     assert bench.give(Resume(endpoint=SALES)).text == "Sales is resumed; it still waits: veto: no"
-    assert bench.gate.holds() == [veto]
+    assert bench.throttle.reasons() == [veto]
 
 
 def test_a_pause_of_all_says_what_goes_on(bench: Bench) -> None:
@@ -120,7 +120,7 @@ def test_a_pause_of_all_says_what_goes_on(bench: Bench) -> None:
     bench.give(Pause(endpoint=SALES, reason="x"))
     assert bench.give(Resume(endpoint=None)) == Answer(is_done=True, text="hand-over is resumed")
     assert bench.give(Resume(endpoint=None)).text == "hand-over was not paused"
-    assert bench.gate.holds() == []
+    assert bench.throttle.reasons() == []
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: st
     answer = bench.give(command)
     assert not answer.is_done
     assert why in answer.text
-    assert bench.gate.holds() == []
-    assert bench.knobs.now == HandOver()
+    assert bench.throttle.reasons() == []
+    assert bench.runtime.now == HandOver()
     assert [each["is_done"] for each in bench.ledger.found] == [False]
 
 
@@ -160,14 +160,14 @@ def test_the_ledger_knows_of_each_endpoint_whether_it_is_paused(bench: Bench) ->
         ("Sales", "y (Jo)"),
         ("Shop", "y (Jo)"),
     ]
-    assert found[0].since == bench.gate.holds()[0].since
+    assert found[0].since == bench.throttle.reasons()[0].since
     bench.give(Resume(endpoint=None))
     assert restarted({each["endpoint"]: each for each in bench.ledger.pauses}) == []
 
 
-def restarted(events: Mapping[str, Mapping[str, Any]]) -> Sequence[Hold]:
+def restarted(events: Mapping[str, Mapping[str, Any]]) -> Sequence[PauseReason]:
     """Return what a new process holds, when these are the latest events."""
-    gate = Gate()
+    throttle = Throttle()
     trail: Any = None
     names = [SALES, SHOP]
     at = datetime.now(UTC)
@@ -181,8 +181,8 @@ def restarted(events: Mapping[str, Mapping[str, Any]]) -> Sequence[Hold]:
             for name, detail in events.items()
         }
 
-    Pauses(gate, trail, names).restore(latest)
-    return gate.holds()
+    Pauses(throttle, trail, names).restore(latest)
+    return throttle.reasons()
 
 
 def test_without_hand_over_there_is_nothing_to_pause(bench: Bench) -> None:
@@ -195,21 +195,21 @@ def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
     """Lanes ask for them before each batch; the settings can be made to count again."""
     for knob, value in (("batch_size", "500"), ("rate_limit", "200"), ("cutoff", "5m")):
         assert bench.give(Adjust(knob=Knob(knob), value=value)).is_done
-    pace = bench.knobs.pace()
+    pace = bench.runtime.pace()
     assert (pace.batch_rows, pace.rate_limit_per_s) == (200, 200)
-    assert bench.knobs.selection().cutoff.total_seconds() == 300
+    assert bench.runtime.selection().cutoff.total_seconds() == 300
     answer = bench.give(Adjust(knob=Knob.LANES, value="3"))
     assert answer.text == "lanes is 3 (was 1) until the settings are read again"
     assert bench.lanes.wanted == [3]
     assert bench.lanes.woken == 4
-    assert dict(bench.knobs.texts()) == {
+    assert dict(bench.runtime.texts()) == {
         "batch_size": "500",
         "rate_limit": "200",
         "lanes": "3",
         "cutoff": "5m",
     }
-    bench.knobs.reset(HandOver())
-    assert bench.knobs.texts()[Knob.RATE_LIMIT] == "0"
+    bench.runtime.reset(HandOver())
+    assert bench.runtime.texts()[Knob.RATE_LIMIT] == "0"
 
 
 @pytest.mark.parametrize(("command", "at_once"), [(Drain(), False), (StopNow(), True)])
@@ -229,13 +229,13 @@ def test_a_ledger_that_is_away_keeps_nobody_from_obeying(
 ) -> None:
     """The answer says so, the log has it at once, and the ledger gets it later."""
     monkeypatch.setattr("migrator.service.control._LEDGER_PATIENCE_S", 0.05)
-    monkeypatch.setattr("migrator.service.trail._AGAIN_S", 0.02)
+    monkeypatch.setattr("migrator.service.audit_log._AGAIN_S", 0.02)
     bench.ledger.is_there.clear()
     answer = bench.give(Pause(endpoint=SALES, reason="x"))
     assert answer.is_done
     assert answer.text.endswith("the ledger has no note of it yet")
-    assert bench.gate.hold_for(SALES) is not None
+    assert bench.throttle.reason_for(SALES) is not None
     assert len(lines("command_given")) == 1
     bench.ledger.is_there.set()
-    bench.trail.end()
+    bench.audit_log.end()
     assert [each["command"] for each in bench.ledger.found] == ["pause"]

@@ -19,8 +19,7 @@ import pytest
 from migrator.config import Hooks as Given
 from migrator.config.load import from_environment
 from migrator.service import hooks as module
-from migrator.service.hook_events import HookEvent
-from migrator.service.hooks import Hooks
+from migrator.service.hooks import HookEvent, Hooks
 
 Lines = Callable[[str], list[logging.LogRecord]]
 WaitFor = Callable[[Callable[[], bool]], None]

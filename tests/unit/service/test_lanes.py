@@ -1,4 +1,4 @@
-"""Threads of lanes and the crew: what is held is not claimed, and lanes join and leave."""
+"""Threads of lanes and their pool: what is held is not claimed, and lanes join and leave."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from migrator.errors import (
     TargetUnavailable,
 )
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane
-from migrator.service.adopting import Adopter
-from migrator.service.crew import Crew
-from migrator.service.gate import Gate
-from migrator.service.lanes import LaneThread
-from migrator.service.worker import Stop
+from migrator.service.lanes import Adopter, LaneContext, LaneThread
+from migrator.service.throttle import ClaimGuard, Throttle
+from migrator.service.worker import Stop, WorkerPool, WorkerThread
+from migrator.stores.due_times import DueTimeReading
 
 WaitFor = Callable[[Callable[[], bool]], None]
 SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
 
 
-def pause(endpoint: EndpointName | None = None) -> Hold:
+def pause(endpoint: EndpointName | None = None) -> PauseReason:
     """Return a hold by an operator."""
-    return Hold(
+    return PauseReason(
         signal=Signal.PAUSED,
         endpoint=endpoint,
         observed="x",
@@ -141,7 +140,7 @@ class Opened:
 
 
 class Bench:
-    """A crew of lanes that work on one heap of batches."""
+    """A pool of lanes that works on one heap of batches."""
 
     def __init__(
         self,
@@ -151,44 +150,38 @@ class Bench:
         stuck: MigratorError | None = None,
         lanes: Lanes | None = None,
     ) -> None:
-        self.stop, self.gate = Stop(), Gate()
+        self.stop, self.throttle = Stop(), Throttle()
         self.lanes = lanes or (Lanes() if stuck is None else Orphaned())
         self.opened, self._stuck = list[Lane](), stuck
         self.left, self.claimed, self.closed = list(range(batches)), list[float](), list[str]()
-        self._once, self.looked = once, 0
+        self.looked = 0
         self.doubt: HandOverDoubtful | None = None
         keeper = LeaseKeeper(self.lanes, owner="me", duration=timedelta(minutes=1))  # type: ignore[arg-type]  # only what is asked
-        self._keeper = keeper
-        self.adopter = Adopter(
+        self.context = LaneContext(
             leases=self.lanes,  # type: ignore[arg-type]  # only what is asked
             keeper=keeper,
-            open_lane=self._open_lane,
-            is_surely_dead=lambda _owner: False,
             stop=self.stop,
+            throttle=self.throttle,
+            claims=ClaimGuard(
+                self.throttle, self.stop, [SALES], read_due_times=lambda _: DueTimeReading()
+            ),
+            endpoints=[SALES],
             once=once,
             patience_s=1.0,
-            gate=self.gate,
-            lanes_have_ended=lambda: self.crew.lanes_have_ended(),
-        )
-        self.crew = Crew([self.adopter], new_lane=self._new_lane, lanes=1)
-
-    def _new_lane(self, name: str, ends: ExitStack) -> LaneThread:
-        ends.callback(self.closed.append, name)
-
-        return LaneThread(
-            name,
-            leases=self.lanes,  # type: ignore[arg-type]  # only what is asked
-            keeper=self._keeper,
-            open_lane=self._open_lane,
             is_surely_dead=lambda _owner: False,
-            stop=self.stop,
-            once=self._once,
-            patience_s=1.0,
-            endpoints=[SALES],
-            gate=self.gate,
         )
+        self.adopter = Adopter(
+            self.context,
+            self._open_lane,
+            lanes_have_ended=lambda: self.workers.lanes_have_ended(),
+        )
+        self.workers = WorkerPool([self.adopter], new_lane=self._new_lane, lanes=1)
 
-    def _open_lane(self, held: HeldLease) -> Any:
+    def _new_lane(self, name: str, ends: ExitStack) -> WorkerThread:
+        ends.callback(self.closed.append, name)
+        return LaneThread(name, self.context, self._open_lane)
+
+    def _open_lane(self, held: HeldLease, *_: object) -> Any:
         assert held.lease.owner == "me"
         if self.doubt is not None:
             raise self.doubt
@@ -199,11 +192,11 @@ class Bench:
 
     def end(self) -> None:
         self.stop.draining.set()
-        self.crew.wake()
+        self.workers.wake()
         deadline_s = time.monotonic() + 30
-        while not self.crew.has_ended(0.05):
+        while not self.workers.has_ended(0.05):
             assert time.monotonic() < deadline_s
-        self.crew.close()
+        self.workers.close()
 
 
 @pytest.fixture
@@ -225,14 +218,14 @@ def test_a_lane_claims_nothing_while_everything_is_held(
 ) -> None:
     """From the very moment on, but for the batch that is being claimed; then it goes on."""
     bench = make(batches=100_000)
-    bench.crew.start()
+    bench.workers.start()
     wait_for(lambda: len(bench.claimed) > 3)
-    bench.gate.hold(pause())
+    bench.throttle.pause(pause())
     count = len(bench.claimed) + 1
     time.sleep(0.1)
     assert len(bench.claimed) <= count
-    bench.gate.lift(Signal.PAUSED)
-    bench.crew.wake()
+    bench.throttle.resume(Signal.PAUSED)
+    bench.workers.wake()
     wait_for(lambda: len(bench.claimed) > count)
 
 
@@ -242,12 +235,12 @@ def test_once_is_not_done_while_anything_of_ours_is_held(
 ) -> None:
     """Nobody can tell what would have been claimed."""
     bench = make(batches=0, once=True)
-    bench.gate.hold(pause(endpoint))
-    bench.crew.start()
-    assert not bench.crew.has_ended(0.2)
-    bench.gate.lift(Signal.PAUSED, endpoint)
-    bench.crew.wake()
-    wait_for(lambda: bench.crew.has_ended(0.01))
+    bench.throttle.pause(pause(endpoint))
+    bench.workers.start()
+    assert not bench.workers.has_ended(0.2)
+    bench.throttle.resume(Signal.PAUSED, endpoint)
+    bench.workers.wake()
+    wait_for(lambda: bench.workers.has_ended(0.01))
 
 
 def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
@@ -256,8 +249,8 @@ def test_a_lane_in_which_only_a_person_can_go_on_is_looked_into_once(
     """All else is done, and that it is not all is known at the end."""
     stuck = SourceGone("there is no such table")
     bench = make(batches=3, once=True, stuck=stuck)
-    bench.crew.start()
-    wait_for(lambda: bench.crew.has_ended(0.01))
+    bench.workers.start()
+    wait_for(lambda: bench.workers.has_ended(0.01))
     assert bench.left == []
     assert bench.opened.count(Lane(7)) == 1
     assert bench.stop.stuck == {Lane(7): stuck}
@@ -273,14 +266,14 @@ def test_a_lane_of_an_adopted_ledger_ends_all_others(
     """Trying again would change nothing: the ledger's id names the queues of them all."""
     bench = make(batches=0)
     bench.lanes.is_adopted = when == "at_its_start"
-    bench.crew.start()
+    bench.workers.start()
     if when == "while_it_works":
         wait_for(lambda: bench.lanes.held == {0})
         bench.lanes.is_adopted = True
-        bench.crew.set_lanes(2)
-    wait_for(lambda: bench.crew.has_ended(0.01))
+        bench.workers.set_lanes(2)
+    wait_for(lambda: bench.workers.has_ended(0.01))
     assert bench.stop.draining.is_set()
-    (failure,) = [worker.failure for worker in bench.crew if worker.failure]
+    (failure,) = [worker.failure for worker in bench.workers if worker.failure]
     assert failure.exit_code is ExitCode.PREFLIGHT_REFUSED
     assert len(lines("ledger_adopted")) == 1
     assert bench.lanes.held == set()
@@ -291,7 +284,7 @@ def test_a_lane_of_a_dead_owner_is_adopted_beside_the_lanes_own_work(
 ) -> None:
     """It is given back when it is finished, and the lane never stops."""
     bench = make(batches=100_000, stuck=SourceGone("there is no such table"))
-    bench.crew.start()
+    bench.workers.start()
     wait_for(lambda: Lane(7) in bench.opened)
     count = len(bench.claimed)
     wait_for(lambda: bench.lanes.held == {0})
@@ -302,7 +295,7 @@ def test_once_is_not_done_before_a_lane_of_a_dead_owner_is(
     make: Callable[..., Bench], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor while it is being finished: a lost link leaves it as it was, and it is tried again."""
-    monkeypatch.setattr("migrator.service.adopting._PAUSE_S", 0.0)
+    monkeypatch.setattr("migrator.service.lanes._ADOPT_AGAIN_S", 0.0)
     lanes, tries, is_cut = LeftOpen(), list[Lane](), threading.Event()
 
     def recover(opened: Opened) -> None:
@@ -315,17 +308,17 @@ def test_once_is_not_done_before_a_lane_of_a_dead_owner_is(
 
     monkeypatch.setattr(Opened, "recover", recover)
     bench = make(batches=0, once=True, lanes=lanes)
-    bench.crew.start()
+    bench.workers.start()
     wait_for(lambda: bool(tries))
     before = bench.looked
 
     def goes_on() -> bool:
-        bench.crew.wake()
+        bench.workers.wake()
         return bench.looked >= before + 2
 
     wait_for(goes_on)
     is_cut.set()
-    wait_for(lambda: bench.crew.has_ended(0.01))
+    wait_for(lambda: bench.workers.has_ended(0.01))
     assert lanes.is_finished
 
 
@@ -335,9 +328,9 @@ def test_nobody_adopts_when_every_lane_has_stopped(
     """The process is to end then, and to say why."""
     bench = make(batches=0)
     bench.doubt = HandOverDoubtful("nobody can tell")
-    bench.crew.start()
-    wait_for(lambda: bench.crew.has_ended(0.01))
-    assert [worker.failure for worker in bench.crew] == [bench.doubt, None]
+    bench.workers.start()
+    wait_for(lambda: bench.workers.has_ended(0.01))
+    assert [worker.failure for worker in bench.workers] == [bench.doubt, None]
 
 
 def test_nothing_is_adopted_while_everything_is_held(
@@ -345,12 +338,12 @@ def test_nothing_is_adopted_while_everything_is_held(
 ) -> None:
     """What is claimed in it would be handed over."""
     bench = make(batches=0, stuck=SourceGone("there is no such table"))
-    bench.gate.hold(pause())
-    bench.crew.start()
+    bench.throttle.pause(pause())
+    bench.workers.start()
     wait_for(lambda: bench.lanes.held == {0})
     time.sleep(0.1)
     assert bench.opened == [Lane(0)]
-    bench.gate.lift(Signal.PAUSED)
+    bench.throttle.resume(Signal.PAUSED)
     wait_for(lambda: Lane(7) in bench.opened)
 
 
@@ -360,7 +353,7 @@ def test_a_lane_looks_for_what_is_put_into_it_whether_it_works_or_rests(
     """An operator's batch waits neither for the next start nor for the end of all other work."""
     for batches in (0, 100_000):
         bench = make(batches=batches)
-        bench.crew.start()
+        bench.workers.start()
         wait_for(lambda: bench.looked >= 2)  # noqa: B023 - awaited at once
         bench.end()
 
@@ -370,28 +363,32 @@ def test_lanes_join_and_leave_while_others_go_on(
 ) -> None:
     """Whoever leaves gives its lane back, and what it needed is closed; the others never stop."""
     bench = make(batches=0)
-    bench.crew.start()
-    assert bench.crew.set_lanes(3)
+    bench.workers.start()
+    assert bench.workers.set_lanes(3)
     wait_for(lambda: bench.lanes.held == {0, 1, 2})
-    assert (bench.crew.lanes, len(list(bench.crew))) == (3, 3 + 1)
-    assert bench.crew.set_lanes(1)
+    assert (bench.workers.lanes, len(list(bench.workers))) == (3, 3 + 1)
+    assert bench.workers.set_lanes(1)
     wait_for(lambda: len(bench.lanes.held) == 1)
-    wait_for(lambda: all(worker.join(0) for worker in list(bench.crew)[1:-1]))
-    assert bench.crew.lanes == 1
-    assert bench.crew.set_lanes(2)
+    wait_for(lambda: all(worker.join(0) for worker in list(bench.workers)[1:-1]))
+    assert bench.workers.lanes == 1
+    assert bench.workers.set_lanes(2)
     wait_for(lambda: len(bench.lanes.held) == 2)
     assert bench.closed == ["lane-worker-1", "lane-worker-2"]
-    assert [worker.name for worker in bench.crew] == ["lane-worker-0", "lane-worker-3", "adopter"]
+    assert [worker.name for worker in bench.workers] == [
+        "lane-worker-0",
+        "lane-worker-3",
+        "adopter",
+    ]
 
 
-def test_nobody_joins_a_crew_that_has_ended(make: Callable[..., Bench]) -> None:
+def test_nobody_joins_a_pool_that_has_ended(make: Callable[..., Bench]) -> None:
     """Nor one that has nothing to hand over."""
     bench = make(batches=0)
-    bench.crew.start()
+    bench.workers.start()
     bench.end()
-    assert not bench.crew.set_lanes(2)
-    assert not Crew().set_lanes(2)
-    assert not Crew().moves
+    assert not bench.workers.set_lanes(2)
+    assert not WorkerPool().set_lanes(2)
+    assert not WorkerPool().moves
 
 
 def test_a_lease_is_renewed_at_once_when_there_is_something_to_tell() -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.pause_reasons import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level
-from migrator.service.gate import Gate
 from migrator.service.recheck import Checks, Recheck
+from migrator.service.throttle import Throttle
 
 Lines = Callable[[str], list[logging.LogRecord]]
 FINE = Finding(check="policies", level=Level.OK, subject="policies", text="none")
@@ -33,7 +35,7 @@ class Bench:
     """One recheck and everything it acts on."""
 
     def __init__(self, *, may_hold: bool = True) -> None:
-        self.gate = Gate()
+        self.throttle = Throttle()
         self.refusing: list[Finding] | Exception = [FINE]
         self.ways: list[Finding] | Exception = [OPEN]
         self.left: list[str] | Exception = []
@@ -41,7 +43,9 @@ class Bench:
         self.notes: list[Mapping[str, object]] = []
         trail: Any = self
         checks = Checks(refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways))
-        self.recheck = Recheck(self.gate, trail, checks=checks, bind=self._bind, may_hold=may_hold)
+        self.recheck = Recheck(
+            self.throttle, trail, checks=checks, bind=self._bind, may_hold=may_hold
+        )
 
     def _bind(self, names: Collection[QueueName]) -> Collection[QueueName]:
         self.bound += names
@@ -72,17 +76,17 @@ def test_a_refusal_holds_until_it_is_gone_and_was_looked_at(lines: Lines) -> Non
     bench = Bench()
     assert bench.look(FINE) == ("fine", True)
     assert bench.look(BAD) == ("refused", False)
-    (hold,) = bench.gate.holds()
+    (hold,) = bench.throttle.reasons()
     assert (hold.signal, hold.endpoint) == (Signal.CHECK, None)
     assert hold.text == "broker_check: policy all: it sets x (narrow it)"
     assert bench.look(BLIND) == ("refused", False)
     bench.refusing = StoreUnavailable("the database is away")
     assert bench.look() == ("refused", False)
-    assert bench.gate.holds()
+    assert bench.throttle.reasons()
     assert bench.look(FINE) == bench.look(FINE) == ("fine", True)
-    assert not bench.gate.holds()
+    assert not bench.throttle.reasons()
     assert bench.look(BLIND) == ("not_checked", False)
-    assert not bench.gate.holds()
+    assert not bench.throttle.reasons()
     outcomes = [note["outcome"] for note in bench.notes]
     assert outcomes == ["fine", "refused", "refused", "refused", "fine", "not_checked"]
     levels = [line.levelno for line in lines("recheck_changed")]
@@ -93,7 +97,7 @@ def test_without_hand_over_nothing_is_held() -> None:
     """It is told all the same."""
     bench = Bench(may_hold=False)
     assert bench.look(BAD) == ("refused", False)
-    assert not bench.gate.holds()
+    assert not bench.throttle.reasons()
 
 
 def test_destinations_that_lost_their_way_are_bound_again(lines: Lines) -> None:
@@ -108,20 +112,21 @@ def test_destinations_that_lost_their_way_are_bound_again(lines: Lines) -> None:
         assert bench.look() == ("refused", False)
         assert bench.recheck.last is not None
         assert bench.recheck.last.text == "cannot be reached: Billing: not bound"
-    assert not bench.gate.holds()
+    assert not bench.throttle.reasons()
 
 
-def test_while_it_refuses_it_looks_more_often() -> None:
+def test_while_it_refuses_it_looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what was put right is seen before the next usual time."""
     bench = Bench()
     usual, refused = bench.recheck.jobs(timedelta(minutes=10))
     assert (usual.every, refused.every) == (timedelta(minutes=10), timedelta(seconds=30))
-    asked = bench.recheck.errand._asked
+    asked: list[bool] = []
+    monkeypatch.setattr(bench.recheck.task, "run_soon", lambda: asked.append(True))
     assert refused.do()
-    assert not asked.is_set()
+    assert asked == []
     bench.look(BAD)
     assert refused.do()
-    assert asked.is_set()
+    assert asked == [True]
     assert len(bench.recheck.jobs(timedelta(seconds=5))) == 1
 
 

@@ -17,8 +17,8 @@ def test_only_a_second_signal_stops_between_two_steps(is_draining: bool) -> None
     stop, unused = Stop(), Any
     if is_draining:
         stop.draining.set()
-    parts: dict[str, Any] = {"runs": unused, "outstanding": unused, "keeper": unused}
-    service = Service(**parts, stop=stop, once=False)
+    parts: dict[str, Any] = {"ledger": unused, "outstanding": unused, "keeper": unused}
+    service = Service([], **parts, stop=stop, once=False)
     with service._signals():
         signal.raise_signal(signal.SIGTERM)
         assert (stop.draining.is_set(), stop.at_once.is_set()) == (True, False)

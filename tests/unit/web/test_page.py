@@ -12,7 +12,7 @@ from jinja2 import UndefinedError
 
 from migrator.delays.depths import LevelDepth, build_level_depths
 from migrator.delays.routing import DelaysVersion
-from migrator.ledger.pause_reasons import Hold, Signal
+from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.drawing.pages import Tone
@@ -31,7 +31,7 @@ def looked(snapshot: Snapshot) -> Look:
     return look(snapshot, live=ALIVE, ready=READY)
 
 
-def state(*holds: Hold, live: Liveness = ALIVE, ready: Readiness = READY) -> State:
+def state(*holds: PauseReason, live: Liveness = ALIVE, ready: Readiness = READY) -> State:
     """Return how a daemon without doubts is."""
     snapshot = some_snapshot(holds=holds)
     calm = replace(snapshot, progress=replace(snapshot.progress, doubtful=()))
@@ -45,7 +45,7 @@ def card(
     mode: str = "migrate",
     rate_per_s: float | None = 50.0,
     eta_s: float | None = 100.0,
-    holds: tuple[Hold, ...] = (),
+    holds: tuple[PauseReason, ...] = (),
 ) -> EndpointCard:
     """Return the card of one endpoint."""
     snapshot = some_snapshot()

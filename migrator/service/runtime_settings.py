@@ -1,0 +1,165 @@
+"""What can be set while the daemon runs, and reading the settings anew.
+
+Rules of this file: what was set by hand counts until a restart or a reload; settings that are wrong
+change nothing; of others, what can change does, and the rest is named. Values are never logged,
+they may be secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pydantic import ValidationError
+
+from migrator.config import HandOver, Settings
+from migrator.config.values import build_duration
+from migrator.errors import ConfigError, MigratorError
+from migrator.handover.lane import Pace
+from migrator.service.audit_log import AuditLog
+from migrator.service.worker import WorkerPool
+from migrator.stores.endpoints import Selection
+from migrator.web.control import Knob
+
+_log = logging.getLogger(__name__)
+
+RELOAD: Final = "reload"
+_KNOBS: Final = frozenset(f"handover.{knob}" for knob in Knob)
+_AT_ONCE: Final = ("throttle.", "log.")
+
+
+class RuntimeSettings:
+    """The values in force; lanes read them before each batch, from any thread."""
+
+    def __init__(self, given: HandOver) -> None:
+        """Begin with what the settings say."""
+        self._lock = threading.Lock()
+        self._now = given
+
+    @property
+    def now(self) -> HandOver:
+        """The section of the settings as it is in force."""
+        return self._now
+
+    def pace(self) -> Pace:
+        """Return how much at a time, and how fast."""
+        now = self._now
+        # a second's worth at most, so that a slow rate does not make a stop slow
+        rows = min(now.batch_size, now.rate_limit or now.batch_size)
+        return Pace(batch_rows=rows, rate_limit_per_s=now.rate_limit)
+
+    def selection(self) -> Selection:
+        """Return which rows are to be migrated."""
+        now = self._now
+        return Selection(cutoff=now.cutoff, horizon=now.horizon)
+
+    def set(self, knob: Knob, value: str) -> str:
+        """Set *knob* to *value*, as in the settings file; return what was in force before.
+
+        Raises:
+            ConfigError: It cannot have that value; says what it may be. Nothing was changed.
+        """
+        with self._lock:
+            before = self.texts()[knob]
+            self._now = _changed(self._now, knob, value)
+            return before
+
+    def reset(self, given: HandOver) -> None:
+        """Let the settings count again."""
+        with self._lock:
+            self._now = given
+
+    def texts(self) -> Mapping[str, str]:
+        """Return every knob with its value, as in the settings file."""
+        now = self._now
+        return {
+            Knob.BATCH_SIZE: str(now.batch_size),
+            Knob.RATE_LIMIT: str(now.rate_limit),
+            Knob.LANES: str(now.lanes),
+            Knob.CUTOFF: build_duration(now.cutoff),
+        }
+
+
+def _changed(now: HandOver, knob: Knob, value: str) -> HandOver:
+    try:
+        return HandOver.model_validate({**now.model_dump(), str(knob): value})
+    except ValidationError as exc:
+        said = "; ".join(each["msg"].removeprefix("Value error, ") for each in exc.errors())
+        raise ConfigError(f"{knob} cannot be {value!r}: {said[:1].lower()}{said[1:]}") from exc
+
+
+class Reload:
+    """Called when the service is to read its settings anew; by the main thread."""
+
+    def __init__(
+        self,
+        given: Settings,
+        *,
+        load: Callable[[], Settings],
+        runtime: RuntimeSettings,
+        workers: WorkerPool,
+        replace_throttles: Callable[[Settings], None],
+        audit_log: AuditLog,
+    ) -> None:
+        """Compare with *given*; *load* reads them, and lets the log's settings count."""
+        self._now = given
+        self._load = load
+        self._runtime = runtime
+        self._workers = workers
+        self._replace_throttles = replace_throttles
+        self._audit_log = audit_log
+
+    def __call__(self) -> None:
+        """Read the settings, and do what they say as far as that goes."""
+        try:
+            found = self._load()
+        except MigratorError as exc:
+            _log.error(
+                "the settings are wrong; nothing was changed",
+                extra={"action": "reload_refused", "error": str(exc)},
+            )
+            self._audit_log.note(RELOAD, {"is_done": False, "error": str(exc)})
+            return
+        changed = set(changed_keys(self._now, found))
+        self._runtime.reset(self._with_knobs_of(found))
+        self._workers.set_lanes(self._runtime.now.lanes)
+        if any(key.startswith("throttle.") for key in changed):
+            self._replace_throttles(found)
+        later = sorted(key for key in changed if key not in _KNOBS and not key.startswith(_AT_ONCE))
+        self._now = _partly(self._now, found)
+        self._workers.wake()
+        facts = {"changed": sorted(changed - set(later)), "needs_restart": later}
+        level = logging.WARNING if later else logging.INFO
+        _log.log(level, "the settings were read anew", extra={"action": "reloaded", **facts})
+        self._audit_log.note(RELOAD, {"is_done": True, **facts})
+
+    def _with_knobs_of(self, found: Settings) -> HandOver:
+        """Return hand-over as it is, with the knobs of *found*."""
+        wanted = {str(knob): getattr(found.handover, knob) for knob in Knob}
+        return self._now.handover.model_copy(update=wanted)
+
+
+def changed_keys(before: Settings, after: Settings) -> Iterator[str]:
+    """Yield the dotted key of everything that differs."""
+    old, new = (dict(_flat(each.model_dump(by_alias=True))) for each in (before, after))
+    for key in sorted(set(old) | set(new)):
+        if old.get(key) != new.get(key):
+            yield key
+
+
+def _flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _partly(before: Settings, after: Settings) -> Settings:
+    """Return what is in force now: of *after* what could change, the rest of *before*."""
+    wanted = {str(knob): getattr(after.handover, knob) for knob in Knob}
+    handover = before.handover.model_copy(update=wanted)
+    update = {"handover": handover, "throttle": after.throttle, "log": after.log}
+    return before.model_copy(update=update)

@@ -1,0 +1,314 @@
+"""The daemon as others see it: what is shown is read at intervals, never by those who ask.
+
+Rules of this file: what is read often is cheap; what is not (levels, rows in the tables) is only
+read while somebody looks, and takes a small share of the time at most. What cannot be read is
+said, and what was read before stays, with its age.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from migrator import __version__
+from migrator.app import App
+from migrator.delays.depths import LevelDepths
+from migrator.errors import MigratorError
+from migrator.ledger.report import AuditEvent, Progress, QuarantineFilter
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.timeouts import EndpointName
+from migrator.service.control import Control, QuarantineService, Served
+from migrator.service.runtime_settings import RuntimeSettings
+from migrator.service.schedule import BackgroundTask, JobCounts
+from migrator.service.systemd import Supervision
+from migrator.service.throttle import Throttle
+from migrator.service.worker import Stop, WorkerThread
+from migrator.web.control import Answer, Command
+from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
+
+POLL_EVERY: Final = timedelta(seconds=2)
+POLL_DETAILS_EVERY: Final = timedelta(seconds=5)
+_WANTED_S: Final = 120.0
+"""After nobody asked for so long, only what is cheap is read."""
+_SHARE: Final = 20
+"""Whatever took a second is not done again within so many."""
+_RATE_SPAN_S: Final = 60.0
+_SHORTEST_SPAN_S: Final = 5.0
+_EVENTS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The rows in one table."""
+
+    rows: int
+    is_all: bool = True
+    """False: there are more."""
+    due: Sequence[tuple[str, int]] = ()
+    """Those that were counted, by how soon they are due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSnapshot:
+    """Everything as it was read last."""
+
+    progress: Progress
+    at_s: float
+    """Monotonic; when the progress was read."""
+    events: Sequence[AuditEvent] = ()
+    ladder: LevelDepths | None = None
+    counts: Mapping[EndpointName, Counted] = field(default_factory=dict)
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    """What → why it could not be read the last time."""
+
+
+class StatusQueries:
+    """What is read; each call may take its time, and raise ``MigratorError``."""
+
+    def __init__(self, app: App, endpoints: Sequence[StoreEndpoint]) -> None:
+        """Read what *app* reaches; count the rows of *endpoints*."""
+        self._app = app
+        self._endpoints = endpoints
+
+    def progress(self) -> Progress:
+        """Return what the ledger has."""
+        return self._app.books.progress()
+
+    def events(self, limit: int) -> Sequence[AuditEvent]:
+        """Return the latest events, newest first."""
+        return self._app.books.latest_events(limit=limit)
+
+    def ladder(self) -> LevelDepths:
+        """Return the delay levels."""
+        return self._app.broker_facts.ladder(self._app.plan.delays)
+
+    def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
+        """Return how many rows are in the table of each endpoint."""
+        found: dict[EndpointName, Counted] = {}
+        for endpoint in self._endpoints:
+            table = self._app.store.count(endpoint.source, now)
+            found[endpoint.name] = Counted(rows=table.rows, is_all=table.is_all, due=table.due)
+        return found
+
+
+class StatusPoller:
+    """StatusQueries, remembers, and says how fast it goes."""
+
+    def __init__(
+        self, queries: StatusQueries, *, polled: Callable[[Progress], None] = lambda _progress: None
+    ) -> None:
+        """Prepare; *polled* is given the progress each time it was read."""
+        self._polled = polled
+        self._queries = queries
+        nothing = Progress(
+            taken_at=datetime.now(UTC),
+            endpoints=(),
+            quarantine=(),
+            doubtful=(),
+            oldest_open_age=None,
+            lanes=(),
+        )
+        self._seen = StatusSnapshot(progress=nothing, at_s=time.monotonic())
+        self._gaps: dict[str, str] = {
+            "ladder": "nobody has asked yet",
+            "rows in the tables": "nobody has asked yet",
+        }
+        self._done: deque[tuple[float, Mapping[EndpointName, int]]] = deque()
+        self._asked_s = float("-inf")
+        self._not_before_s: dict[str, float] = {}
+        self.poll_task = BackgroundTask("look", self.poll)
+        self.details_task = BackgroundTask("survey", self.poll_details)
+
+    def ask(self) -> StatusSnapshot:
+        """Return what was seen last; have more read from now on, because somebody looks."""
+        is_first = not self._is_wanted
+        self._asked_s = time.monotonic()
+        if is_first:
+            self.details_task.run_soon()
+        return replace(self._seen, gaps=dict(self._gaps))
+
+    @property
+    def store_error(self) -> str | None:
+        """Why the ledger could not be read the last time; None: it could."""
+        return self._gaps.get("progress")
+
+    def poll(self) -> None:
+        """Read what is cheap."""
+        with self._reading("progress") as may:
+            if may:
+                progress = self._queries.progress()
+                self._polled(progress)
+                self._seen = replace(self._seen, progress=progress, at_s=time.monotonic())
+                self._remember(progress)
+        with self._reading("events") as may:
+            if may:
+                self._seen = replace(self._seen, events=self._queries.events(_EVENTS))
+
+    def poll_details(self) -> None:
+        """Read the rest, if anybody looks."""
+        if not self._is_wanted:
+            return
+        with self._reading("ladder") as may:
+            if may:
+                self._seen = replace(self._seen, ladder=self._queries.ladder())
+        with self._reading("rows in the tables") as may:
+            if may:
+                counts = self._queries.counts(self._seen.progress.taken_at)
+                self._seen = replace(self._seen, counts=counts)
+
+    def rate_per_s(self, endpoint: EndpointName) -> float | None:
+        """Return rows done per second over the last minute; None: too soon to tell."""
+        done = list(self._done)
+        if not done or done[-1][0] - done[0][0] < _SHORTEST_SPAN_S:
+            return None
+        (began_s, before), (ended_s, after) = done[0], done[-1]
+        return max(after.get(endpoint, 0) - before.get(endpoint, 0), 0) / (ended_s - began_s)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return time.monotonic() - self._asked_s < _WANTED_S
+
+    def _remember(self, progress: Progress) -> None:
+        now_s = time.monotonic()
+        done = {each.endpoint: each.handed_over + each.dispatched for each in progress.endpoints}
+        self._done.append((now_s, done))
+        while now_s - self._done[0][0] > _RATE_SPAN_S:
+            self._done.popleft()
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[bool]:
+        """Yield whether it is time; note what goes wrong, and how long it took."""
+        began_s = time.monotonic()
+        is_time = began_s >= self._not_before_s.get(what, began_s)
+        try:
+            yield is_time
+        except MigratorError as exc:
+            self._gaps[what] = str(exc)
+        else:
+            if is_time:
+                self._gaps.pop(what, None)
+        if is_time:
+            took_s = time.monotonic() - began_s
+            self._not_before_s[what] = began_s + took_s * _SHARE
+
+
+class DaemonStatus:
+    """Implements ``web.control.StatusService`` over what is known; any thread may ask."""
+
+    def __init__(
+        self,
+        *,
+        owner: str,
+        served: Sequence[Served],
+        throttle: Throttle,
+        runtime: RuntimeSettings,
+        workers: Iterable[WorkerThread],
+        stop: Stop,
+        supervision: Supervision,
+        poller: StatusPoller,
+        control: Control,
+        quarantine: QuarantineService,
+        jobs: JobCounts,
+    ) -> None:
+        """Look at these parts of one process."""
+        self._owner = owner
+        self._served = served
+        self._throttle = throttle
+        self._runtime = runtime
+        self._workers = workers
+        self._stop = stop
+        self._supervision = supervision
+        self._poller = poller
+        self._control = control
+        self._quarantine = quarantine
+        self._jobs = jobs
+
+    def snapshot(self) -> Snapshot:
+        """Return the latest look at everything; holds and knobs are those of this moment."""
+        seen = self._poller.ask()
+        return Snapshot(
+            taken_at=seen.progress.taken_at,
+            age_s=max(time.monotonic() - seen.at_s, 0.0),
+            version=__version__,
+            owner=self._owner,
+            progress=seen.progress,
+            endpoints=[self._view(served, seen) for served in self._served],
+            holds=self._throttle.reasons(),
+            knobs={str(knob): value for knob, value in self._runtime.texts().items()},
+            ladder=seen.ladder,
+            due=_together(seen),
+            events=seen.events,
+            jobs=self._jobs.views(),
+            gaps=[*_gaps(seen)],
+        )
+
+    def live(self) -> Liveness:
+        """Return whether the loops go on."""
+        silent_s = {worker.name: worker.silent_s for worker in self._workers}
+        limit_s = self._supervision.silence_limit_s
+        is_alive = all(each < limit_s for each in silent_s.values())
+        return Liveness(silent_s=silent_s, is_alive=is_alive)
+
+    def ready(self) -> Readiness:
+        """Return whether the daemon works; a hold is no reason why not."""
+        reasons = list(self._reasons())
+        return Readiness(is_ready=not reasons, reasons=reasons)
+
+    def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
+        """Return rows in quarantine whose key is above *after*."""
+        return self._quarantine.page(which, after=after, limit=limit)
+
+    def execute(self, command: Command, *, who: str) -> Answer:
+        """Do what *command* says."""
+        return self._control.execute(command, who=who)
+
+    def _view(self, served: Served, seen: StatusSnapshot) -> EndpointView:
+        counted = seen.counts.get(served.name)
+        rate = self._poller.rate_per_s(served.name)
+        rows = None if counted is None else counted.rows
+        return EndpointView(
+            name=served.name,
+            mode=served.mode,
+            in_store=rows,
+            rate_per_s=rate,
+            eta_s=rows / rate if rows is not None and rate else None,
+            holds=self._throttle.reasons_for(served.name) if served.moves else (),
+        )
+
+    def _reasons(self) -> Iterator[str]:
+        if not self._supervision.has_begun:
+            yield "starting"
+        if self._stop.draining.is_set():
+            yield "ending"
+        if (error := self._poller.store_error) is not None:
+            yield f"the ledger cannot be read: {error}"
+        for worker in self._workers:
+            if worker.crash is not None or worker.failure is not None:
+                yield f"{worker.name} has ended: {worker.failure or worker.crash}"
+            elif worker.trouble is not None:
+                yield f"{worker.name}: {worker.trouble}"
+            elif worker.silent_s >= self._supervision.silence_limit_s:
+                yield f"{worker.name} hangs"
+
+
+def _gaps(seen: StatusSnapshot) -> Iterator[str]:
+    """Yield what could not be read, and what is not exact."""
+    for what, why in sorted(seen.gaps.items()):
+        yield f"{what}: {why}"
+    for name, counted in sorted(seen.counts.items()):
+        if not counted.is_all:
+            yield f"rows of {name}: too many to be counted; estimated"
+
+
+def _together(seen: StatusSnapshot) -> Sequence[tuple[str, int]]:
+    """Return the rows of all tables by how soon they are due."""
+    sums: Mapping[str, int] = defaultdict(int)
+    for counted in seen.counts.values():
+        for span, rows in counted.due:
+            sums[span] += rows  # type: ignore[index]  # it is a defaultdict
+    return list(sums.items())

@@ -1,0 +1,198 @@
+"""What the service manager is told of the workers, and when, by systemd's protocol.
+
+Rules:
+
+* without a manager nothing happens; one that does not listen never holds up or ends our work;
+* READY comes when the workers run, so after every check; a standby is ready as well;
+* a sign of life is sent only while every worker's loop goes on: one that hangs stops it;
+* while draining more time is asked for, again and again, and by the same rule.
+
+Source: sd_notify(3), sd_watchdog_enabled(3).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from migrator.service.worker import Stop, WorkerThread
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_S: Final = 1.0
+"""A manager whose socket is full is waited for so long."""
+_LOOK_EVERY_S: Final = 0.25
+_SIGNS_PER_INTERVAL: Final = 4
+_EXTENSION: Final = timedelta(minutes=1)
+_EXTEND_EVERY_S: Final = 5.0
+_HUNG_AFTER_S: Final = 180.0
+"""Without a watchdog, a worker may be silent for so long before no more time is asked for."""
+
+
+class ServiceManager:
+    """Whoever started us and wants to know how we are; maybe nobody."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Read where it listens; nothing is sent yet."""
+        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        self._is_deaf = False
+        self.is_there = self._address is not None
+        self.watchdog = _watchdog(environ) if self._address else None
+        """It ends us when we are silent for so long; None: it does not."""
+
+    def ready(self) -> None:
+        """Say that the start is over."""
+        self._tell("READY=1")
+
+    def reloading(self) -> None:
+        """Say that settings are read anew; ``ready`` follows when that is over."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
+
+    def stopping(self) -> None:
+        """Say that the end has begun."""
+        self._tell("STOPPING=1")
+
+    def alive(self) -> None:
+        """Say that the work goes on."""
+        self._tell("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """Say in one line what is going on, for people."""
+        self._tell(f"STATUS={' '.join(text.split())}")
+
+    def extend(self, span: timedelta) -> None:
+        """Ask not to be cut off within *span* from now."""
+        self._tell(f"EXTEND_TIMEOUT_USEC={span // timedelta(microseconds=1)}")
+
+    def _tell(self, message: str) -> None:
+        if self._address is None:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.settimeout(_PATIENCE_S)
+                sender.sendto(message.encode(), self._address)
+        except OSError as exc:
+            self._complain(exc)
+        else:
+            self._is_deaf = False
+
+    def _complain(self, exc: OSError) -> None:
+        """Log once that nobody listens, until somebody does again."""
+        if self._is_deaf:
+            return
+        self._is_deaf = True
+        _log.warning(
+            "the service manager could not be told how this process is",
+            extra={"action": "notify_failed", "error": str(exc)},
+        )
+
+
+def _address(name: str) -> str | None:
+    """Return *name* as the kernel takes it; None when it is nothing we can send to."""
+    if name.startswith("@"):
+        return "\0" + name[1:]  # an abstract socket, which is no file
+    return name if name.startswith("/") else None
+
+
+def _watchdog(environ: Mapping[str, str]) -> timedelta | None:
+    """Return within which time a sign of life is wanted from this very process."""
+    microseconds, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if pid and pid != str(os.getpid()):
+        return None
+    if not (microseconds.isascii() and microseconds.isdigit() and int(microseconds)):
+        return None
+    return timedelta(microseconds=int(microseconds))
+
+
+class Supervision:
+    """Tells one service manager about one process; the main thread calls it."""
+
+    def __init__(
+        self, manager: ServiceManager, workers: Iterable[WorkerThread], stop: Stop
+    ) -> None:
+        """Say nothing yet."""
+        self._manager = manager
+        self._workers = workers
+        self._stop = stop
+        self._interval_s = manager.watchdog.total_seconds() if manager.watchdog else None
+        self._next_sign_s = float("-inf")
+        self._next_extension_s = float("-inf")
+        self.has_begun = False
+        """The work has begun; never false again."""
+        self._is_stopping = False
+        self._is_hung = False
+
+    @property
+    def look_every_s(self) -> float:
+        """How often ``look`` is to be called."""
+        if self._interval_s is None:
+            return _LOOK_EVERY_S
+        return min(_LOOK_EVERY_S, self._interval_s / (2 * _SIGNS_PER_INTERVAL))
+
+    @property
+    def wants_status(self) -> bool:
+        """Whether anybody is told what goes on."""
+        return self._manager.is_there
+
+    @property
+    def silence_limit_s(self) -> float:
+        """A worker that was silent for so long hangs."""
+        return self._interval_s or _HUNG_AFTER_S
+
+    def begin(self) -> None:
+        """Say that the work has begun."""
+        self.has_begun = True
+        self._manager.ready()
+        self.status("working")
+
+    def look(self) -> None:
+        """Tell what is to be told now."""
+        if self._stop.draining.is_set():
+            self.end()
+        if not self._manager.is_there or not self._all_go_on():
+            return
+        now_s = time.monotonic()
+        if self._interval_s is not None and now_s >= self._next_sign_s:
+            self._next_sign_s = now_s + self._interval_s / _SIGNS_PER_INTERVAL
+            self._manager.alive()
+        if self._is_stopping and now_s >= self._next_extension_s:
+            self._next_extension_s = now_s + _EXTEND_EVERY_S
+            self._manager.extend(_EXTENSION)
+
+    def status(self, text: str) -> None:
+        """Say what goes on; from any thread."""
+        self._manager.status(f"stopping: {text}" if self._is_stopping else text)
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Say that settings are read anew, and at the end that this is over."""
+        self._manager.reloading()
+        try:
+            yield
+        finally:
+            self._manager.ready()
+
+    def end(self) -> None:
+        """Say that the end has begun, once."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._manager.stopping()
+            self.status("finishing what is in hand")
+
+    def _all_go_on(self) -> bool:
+        limit_s = self.silence_limit_s
+        hung = [worker.name for worker in self._workers if worker.silent_s >= limit_s]
+        if hung and not self._is_hung:
+            _log.error(
+                "a thread hangs; the service manager gets no sign of life any more",
+                extra={"action": "worker_hangs", "workers": hung, "silent_s": round(limit_s, 1)},
+            )
+        self._is_hung = bool(hung)
+        return not hung

@@ -1,0 +1,211 @@
+"""Tests of ``migrator.service.tasks.ProbeTask``: a failed probe is logged and ends nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from migrator.delays.probe_results import Flight, Probe
+from migrator.delays.routing import DelaysVersion
+from migrator.errors import LedgerError, TargetUnavailable
+from migrator.service import tasks
+from migrator.service.schedule import scheduled
+from migrator.service.tasks import ProbeTask
+
+Lines = Callable[[str], list[logging.LogRecord]]
+WaitFor = Callable[[Callable[[], bool]], None]
+
+
+def flight(*late_s: float | None) -> Flight:
+    """Return a flight through levels 0 and up; lost probes leave a queue."""
+    probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
+    return Flight(
+        version=DelaysVersion.V2, probes=probes, left_queue="left" if None in late_s else ""
+    )
+
+
+class Flights:
+    """Flights that end as the test says."""
+
+    def __init__(self, result: Flight | Exception) -> None:
+        self.result = result
+        self.flown = 0
+        self.looked = 0
+        self.back = False
+        self.hold: Callable[[Callable[[], None]], None] = lambda _guard: None
+
+    def fly(self, *_: object, guard: Callable[[], None], **__: object) -> Flight:
+        self.flown += 1
+        self.hold(guard)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def are_back(self, _connection: object, flight: Flight) -> bool:
+        self.looked += 1
+        assert flight.left_queue
+        return self.back
+
+
+class Ledger:
+    """An audit log in memory."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self.failure: Exception | None = None
+
+    def record(self, kind: str, *, detail: Mapping[str, object], batch: object) -> None:
+        assert (kind, batch) == ("canary", None)
+        if self.failure is not None:
+            raise self.failure
+        self.found.append(dict(detail))
+
+
+class Bench:
+    """One task and everything it asks."""
+
+    def __init__(self, result: Flight | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.flights = Flights(result)
+        monkeypatch.setattr(tasks, "probe", self.flights)
+        self.trail = Ledger()
+        connection: Any = None
+        self.canary = ProbeTask(
+            connection,
+            DelaysVersion.V2,
+            [0, 1],
+            find_bindings=None,
+            runs=self.trail,  # type: ignore[arg-type]  # only what is asked
+            warn_after=timedelta(seconds=2),
+        )
+        self.thread = self.canary.task
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Flight | Exception], Bench]]:
+    """Makes tasks, and ends them."""
+    made: list[Bench] = []
+
+    def make(result: Flight | Exception) -> Bench:
+        made.append(Bench(result, monkeypatch))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.thread.end()
+
+
+def test_probes_in_time_are_told_and_recorded(bench: Any, lines: Lines, wait_for: WaitFor) -> None:
+    """With how late each was."""
+    ours = bench(flight(0.004, 1.9))
+    assert ours.thread.run_soon()
+    wait_for(lambda: bool(ours.trail.found))
+    (line,) = lines("canary_measured")
+    assert line.levelno == logging.INFO
+    (found,) = ours.trail.found
+    assert (found["outcome"], found["late_levels"], found["delays"]) == ("measured", [], "v2")
+    assert vars(line)["probes"] == found["probes"]
+    assert [probe["late_s"] for probe in found["probes"]] == [0.004, 1.9]
+    last = ours.canary.report
+    assert (last.outcome, last.is_fine, last.detail) == ("measured", True, found)
+    assert last.text == found["text"] == "levels 0, 1 in time, 1.900 s late at most"
+
+
+def test_late_levels_are_warned_of_by_number(bench: Any, lines: Lines, wait_for: WaitFor) -> None:
+    """Over the limit, early and lost alike."""
+    ours = bench(flight(0.0, 2.5, -1.0, None))
+    ours.thread.run_soon()
+    wait_for(lambda: bool(ours.trail.found))
+    (line,) = lines("canary_late")
+    assert (line.levelno, vars(line)["levels"]) == (logging.WARNING, [1, 2, 3])
+    assert ours.trail.found[0]["outcome"] == "late"
+    assert ours.trail.found[0]["late_levels"] == [1, 2, 3]
+    assert (ours.canary.report.outcome, ours.canary.report.is_fine) == ("late", False)
+    assert ours.canary.report.text == "levels late, early or lost: 1, 2, 3"
+
+
+def test_no_probe_follows_those_that_are_still_out(bench: Any, wait_for: WaitFor) -> None:
+    """They would pile up in a level that stands still; once they are back it goes on."""
+    ours = bench(flight(0.0, None))
+    for count in (1, 2, 3):
+        wait_for(ours.thread.run_soon)
+        wait_for(lambda count=count: len(ours.trail.found) == count)  # type: ignore[misc]  # mypy cannot type a lambda's default
+    assert (ours.flights.flown, ours.flights.looked) == (1, 2)
+    assert [each["late_levels"] for each in ours.trail.found] == [[1], [1], [1]]
+    ours.flights.back = True
+    ours.flights.result = flight(0.0, 0.0)
+    wait_for(ours.thread.run_soon)
+    wait_for(lambda: len(ours.trail.found) == 4)
+    assert (ours.flights.flown, ours.trail.found[-1]["outcome"]) == (2, "measured")
+    wait_for(ours.thread.run_soon)
+    wait_for(lambda: len(ours.trail.found) == 5)
+    assert (ours.flights.flown, ours.flights.looked) == (3, 3)
+
+
+@pytest.mark.parametrize("failure", [TargetUnavailable("broker-1: gone"), ZeroDivisionError("bug")])
+def test_a_failure_is_told_and_the_next_time_it_tries_again(
+    bench: Any, lines: Lines, wait_for: WaitFor, failure: Exception
+) -> None:
+    """Whether the broker is away or the bug is ours."""
+    ours = bench(failure)
+    ours.thread.run_soon()
+    wait_for(lambda: bool(ours.trail.found))
+    (line,) = lines("canary_failed")
+    assert (line.levelno, vars(line)["error"]) == (logging.WARNING, str(failure))
+    assert bool(line.exc_info) is isinstance(failure, ZeroDivisionError)
+    error = str(failure)
+    assert ours.trail.found == [{"outcome": "failed", "error": error, "text": error}]
+    assert (ours.canary.report.outcome, ours.canary.report.is_fine) == ("failed", False)
+    ours.flights.result = flight(0.0)
+    wait_for(ours.thread.run_soon)
+    wait_for(lambda: len(ours.trail.found) == 2)
+
+
+def test_a_ledger_that_is_away_does_not_hide_what_was_measured(
+    bench: Any, lines: Lines, wait_for: WaitFor
+) -> None:
+    """The log has it."""
+    ours = bench(flight(5.0))
+    ours.trail.failure = LedgerError("the database cannot be reached")
+    ours.thread.run_soon()
+    wait_for(lambda: bool(lines("canary_failed")))
+    assert len(lines("canary_late")) == 1
+
+
+def test_it_goes_at_once_in_the_middle_of_a_flight(bench: Any, lines: Lines) -> None:
+    """And says nothing of a flight that nobody waited for."""
+    ours = bench(flight(0.0))
+    begun = threading.Event()
+
+    def hold(guard: Callable[[], None]) -> None:
+        begun.set()
+        while True:
+            guard()
+            time.sleep(0.01)
+
+    ours.flights.hold = hold
+    ours.thread.run_soon()
+    assert begun.wait(30)
+    assert ours.thread.end()
+    assert ours.trail.found == []
+    assert not lines("canary_failed")
+
+
+def test_what_it_is_asked_meanwhile_counts_as_missed(
+    bench: Any, lines: Lines, wait_for: WaitFor
+) -> None:
+    """On the real schedule: one flight at a time, and the times in between are told."""
+    ours = bench(flight(0.0))
+    leave = threading.Event()
+    ours.flights.hold = lambda _guard: leave.wait(60)
+    with scheduled([ours.thread.job(timedelta(milliseconds=20))]):
+        wait_for(lambda: bool(lines("job_missed")) and ours.flights.flown > 0)
+        assert ours.flights.flown == 1
+        leave.set()
+        wait_for(lambda: ours.flights.flown >= 3)
+    assert vars(lines("job_missed")[0])["job"] == "canary"
