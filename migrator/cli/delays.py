@@ -32,13 +32,13 @@ class Verbs(LazyGroup):
         ),
         Verb(
             "migrate",
-            "relocation:migrate",
+            "transfer:migrate",
             "Move what waits in the delays v1 into the delays v2 of the same broker.",
             epilog="MIGRATE_EPILOG",
         ),
         Verb(
             "transfer",
-            "relocation:transfer",
+            "transfer:transfer",
             "Move what waits in the delays of this broker into those of another one.",
             epilog="TRANSFER_EPILOG",
         ),

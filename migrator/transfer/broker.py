@@ -1,4 +1,4 @@
-"""The connections of a relocation: one takes from the source's levels, others publish.
+"""The connections of a transfer: one takes from the source's levels, others publish.
 
 All are on one loop and die together: what was taken and not acknowledged goes back. Publishing
 has a connection of its own, because a broker under an alarm stops reading whoever publishes.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.routing import DelaysVersion, has_delay, level_name
+from migrator.delays.routing import Address, DelaysVersion, has_delay, level_name
 from migrator.delays.scan import LevelMessage, RabbitLevels
 from migrator.delays.topology import declare_entries
 from migrator.errors import AccessRefused
@@ -24,8 +24,7 @@ from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.messages import FRAME_OVERHEAD_BYTES, EncodedMessage, PublishResult
 from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
-from migrator.transfer.copies import Unreadable, aside_properties, moved_properties
-from migrator.transfer.moving import Move
+from migrator.transfer.copies import Unreadable, moved_properties, poison_properties
 from migrator.transfer.rules import DROPPED
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationSettings:
+class LinkSettings:
     """From where to where."""
 
     source: Side
@@ -57,6 +56,20 @@ class RelocationSettings:
     """How often a message may come back into the source's levels; None: without end."""
     use_entries: bool = True
     """Publish by our own entry exchanges, where the broker user may declare and bind them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One message on its way into the levels of the target, mandatory."""
+
+    key: int
+    """What the answer names it by; unique in its call."""
+    message: LevelMessage
+    address: Address
+    delay_s: int
+    """0: routed through to the destination at once, and returned if there is none."""
+    headers: Mapping[str, str | int]
+    """Set in place of the message's own of these names."""
 
 
 def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool:
@@ -81,8 +94,8 @@ def is_same_place(first: ConnectionSettings, second: ConnectionSettings) -> bool
             here.delete_queue(name, if_empty=False)
 
 
-def open_relocation(settings: RelocationSettings) -> RabbitRelocation:
-    """Return the connections of a relocation; nothing is consumed yet.
+def open_link(settings: LinkSettings) -> TransferLink:
+    """Return the connections of a transfer; nothing is consumed yet.
 
     Raises:
         AccessRefused: User, password or virtual host.
@@ -90,25 +103,30 @@ def open_relocation(settings: RelocationSettings) -> RabbitRelocation:
     """
     loop = EventLoop()
     try:
-        return RabbitRelocation(loop, settings)
+        return TransferLink(loop, settings)
     except BaseException:
         loop.close()
         raise
 
 
-class RabbitRelocation:
-    """Implements ``ports.Relocator``, and has the source's levels; see ``open_relocation``."""
+class TransferLink:
+    """The source's levels, and whoever publishes what was found there; see ``open_link``.
 
-    def __init__(self, loop: EventLoop, settings: RelocationSettings) -> None:
+    Of a message's properties only these change: headers of the way so far go, those of ``Move``
+    are set, and ``expiration`` and ``user-id`` go, because a broker would drop the message early
+    for the one and refuse it from us for the other.
+    """
+
+    def __init__(self, loop: EventLoop, settings: LinkSettings) -> None:
         """Open the connections on *loop*."""
         self._loop = loop
         self._settings = settings
         source, target = settings.source, settings.target
         taking = Connection(
-            loop, source.connection, "migrator relocate take", reads_properties=True
+            loop, source.connection, "migrator transfer take", reads_properties=True
         )
         self._giving = Connection(
-            loop, target.connection, "migrator relocate give", reads_properties=True
+            loop, target.connection, "migrator transfer give", reads_properties=True
         )
         self._publisher = Publisher(
             self._giving,
@@ -116,29 +134,42 @@ class RabbitRelocation:
             identity_of_returned=_returned_identity,
             has_delay=has_delay,
         )
-        self._aside: Publisher | None = None
-        self._asides: set[str] = set()
+        self._poison: Publisher | None = None
+        self._poison_queues: set[str] = set()
         self._exchanges = _exchanges(settings)
         self.levels = RabbitLevels(taking, source.version, limit=settings.delivery_limit)
 
     @property
     def largest_header_bytes(self) -> int:
-        """The most that properties and headers may take; see ``ports.Relocator``."""
+        """The most that properties and headers of a message may take."""
         frame = self._giving.frame_max_bytes
         return frame - FRAME_OVERHEAD_BYTES - _CONTENT_BYTES if frame else _UNLIMITED_BYTES
 
     def move(self, moves: Iterable[Move], answers: PublishResult) -> None:
-        """Publish *moves*; see ``ports.Relocator``."""
+        """Publish *moves*, drawn as the window allows; return once each was answered.
+
+        *answers* is filled meanwhile, so that it tells what was answered before an error.
+
+        Raises:
+            TargetUnavailable: A connection went away, or the broker blocked us past the
+                deadline. What is in neither set is unknown.
+        """
         self._publisher.publish(_NO_ATTEMPT, self._encoded(moves), answers)
 
-    def put_aside(
+    def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
     ) -> None:
-        """Publish copies to *queue* on the source; see ``ports.Relocator``."""
-        self._putting_aside(queue).publish(_NO_ATTEMPT, _copies(queue, messages), answers)
+        """Publish copies of *messages*, by tag, to a queue on the source, declared if need be.
+
+        Their headers say in addition where they were found.
+
+        Raises:
+            TargetUnavailable: As ``move`` does.
+        """
+        self._poison_publisher(queue).publish(_NO_ATTEMPT, _copies(queue, messages), answers)
 
     def serve(self) -> None:
-        """Let the connections do what is due; see ``ports.Relocator``."""
+        """Let the connections do what is due (heartbeats), without waiting."""
         self._loop.check()
         self._loop.step(0)
 
@@ -161,23 +192,23 @@ class RabbitRelocation:
                 (exchange, address.routing_key),
             )
 
-    def _putting_aside(self, queue: str) -> Publisher:
+    def _poison_publisher(self, queue: str) -> Publisher:
         source = self._settings.source.connection
-        if queue not in self._asides:
+        if queue not in self._poison_queues:
             with admin_session(source, purpose="declare") as admin:
                 admin.declare_queue(queue, {})
-            self._asides.add(queue)
-        if self._aside is None:
+            self._poison_queues.add(queue)
+        if self._poison is None:
             connection = Connection(
-                self._loop, source, "migrator relocate aside", reads_properties=True
+                self._loop, source, "migrator transfer poison", reads_properties=True
             )
-            self._aside = Publisher(
+            self._poison = Publisher(
                 connection,
                 self._settings.limits,
                 identity_of_returned=_returned_identity,
                 has_delay=has_delay,
             )
-        return self._aside
+        return self._poison
 
 
 def _returned_identity(method: Any, _properties: Any) -> Hashable:
@@ -188,13 +219,13 @@ def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedM
     for message in messages:
         found = {FOUND_KEY: message.routing_key, FOUND_PROBLEM: message.problem or "routing key"}
         try:
-            properties = aside_properties(message.raw_properties, put=found)
+            properties = poison_properties(message.raw_properties, put=found)
         except Unreadable:
             properties = message.raw_properties
         yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))
 
 
-def _exchanges(settings: RelocationSettings) -> tuple[str, ...]:
+def _exchanges(settings: LinkSettings) -> tuple[str, ...]:
     """Return where each level of the target is entered: by our entries, where we may."""
     target = settings.target
     if settings.use_entries:

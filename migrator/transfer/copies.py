@@ -50,7 +50,7 @@ def moved_properties(raw: bytes, *, drop: Collection[str], put: Mapping[str, str
     return _joined(parts)
 
 
-def aside_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
+def poison_properties(raw: bytes, *, put: Mapping[str, str | int]) -> bytes:
     """Return *raw* with the headers *put* before its own, which are not looked at.
 
     Raises:

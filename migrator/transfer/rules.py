@@ -64,7 +64,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class FoundMessage:
     """One message, seen in the queue of a level."""
 
     version: DelaysVersion
@@ -94,7 +94,7 @@ class Due:
         return bool(self.uncertainty)
 
 
-def due_of(sighting: Sighting, *, believe_headers: bool = True) -> Due:
+def due_of(sighting: FoundMessage, *, believe_headers: bool = True) -> Due:
     """Return when the message of *sighting* is due.
 
     Args:
@@ -111,7 +111,7 @@ def due_of(sighting: Sighting, *, believe_headers: bool = True) -> Due:
 # ── what the broker proves ──────────────────────────────────────────────────────────────────────
 
 
-def proved_span(sighting: Sighting) -> Span:
+def proved_span(sighting: FoundMessage) -> Span:
     """Return when the message is due by where it is, and by when it came there if that is known."""
     by_key = key_span(sighting.level, sighting.delay_s, seen_at=sighting.seen_at)
     entered_at = _entered_at(sighting)
@@ -156,7 +156,7 @@ def last_passed(level: int, delay_s: int) -> int | None:
     return level + (higher & -higher).bit_length()
 
 
-def _entered_at(sighting: Sighting) -> datetime | None:
+def _entered_at(sighting: FoundMessage) -> datetime | None:
     """Return the beginning of the second in which the message left the level before.
 
     Only a single death in that queue counts: two mean that one of them was on another journey;
@@ -177,7 +177,7 @@ def _entered_at(sighting: Sighting) -> datetime | None:
 # ── what the headers claim ──────────────────────────────────────────────────────────────────────
 
 
-def _claims(sighting: Sighting) -> Iterator[datetime]:
+def _claims(sighting: FoundMessage) -> Iterator[datetime]:
     """Yield when the message is due by its headers, as far as they can be meant so.
 
     A header delay that is not that of the routing key was written for the sake of the sum (by

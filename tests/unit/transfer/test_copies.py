@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pika import spec
 
 from migrator.rabbitmq.properties import read_properties
-from migrator.transfer.copies import Unreadable, aside_properties, moved_properties
+from migrator.transfer.copies import Unreadable, moved_properties, poison_properties
 
 _SHORT = st.text(max_size=20)
 _VALUE = st.recursive(
@@ -84,20 +84,20 @@ def test_moving_without_a_change_changes_no_byte(properties: dict[str, Any]) -> 
 
 
 @given(st.binary(max_size=60), st.booleans())
-def test_put_aside_needs_no_understanding(table: bytes, has_more: bool) -> None:
+def test_publish_poison_needs_no_understanding(table: bytes, has_more: bool) -> None:
     """Whatever is in the header table stays behind what is added; the outer form is enough."""
     flags = 1 << 13 | (1 << 8 | 1 << 3 if has_more else 0)
     rest = b"\x041000\x03app" if has_more else b""
     raw = struct.pack(">HI", flags, len(table)) + table + rest
-    aside = aside_properties(raw, put={"found": "x"})
+    aside = poison_properties(raw, put={"found": "x"})
     entry = b"\x05foundS\0\0\0\x01x"
     expected = struct.pack(">HI", flags & ~(1 << 8), len(entry) + len(table)) + entry + table
     assert aside == expected + (b"\x03app" if has_more else b"")
 
 
-def test_put_aside_makes_headers_where_there_are_none() -> None:
+def test_publish_poison_makes_headers_where_there_are_none() -> None:
     """A message without any gets those that say where it was found."""
-    aside = aside_properties(_encoded({"type": "t"}), put={"found": "x"})
+    aside = poison_properties(_encoded({"type": "t"}), put={"found": "x"})
     assert _decoded(aside) == {"headers": {"found": "x"}, "type": "t"}
 
 
@@ -105,4 +105,4 @@ def test_put_aside_makes_headers_where_there_are_none() -> None:
 def test_bytes_that_are_no_properties_are_refused(raw: bytes) -> None:
     """They are then copied as they are."""
     with pytest.raises(Unreadable):
-        aside_properties(raw, put={})
+        poison_properties(raw, put={})

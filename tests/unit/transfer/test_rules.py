@@ -18,7 +18,7 @@ from migrator.transfer.rules import (
     RETRIES_TIMESTAMP,
     TOLERANCE,
     Due,
-    Sighting,
+    FoundMessage,
     Span,
     due_of,
     key_span,
@@ -43,7 +43,9 @@ def after(seconds: float, since: datetime = PUBLISHED) -> datetime:
     return since + timedelta(seconds=seconds)
 
 
-def travelled(whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool = True) -> Sighting:
+def travelled(
+    whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool = True
+) -> FoundMessage:
     """Return a message as it is seen when *part* of its delay is over; no level was late."""
     seen_at = PUBLISHED + timedelta(microseconds=whole_s * part)
     entered, passed = PUBLISHED, []
@@ -57,7 +59,7 @@ def travelled(whole_s: int, part: int, headers: dict[str, Any], *, deaths: bool 
     else:
         pytest.fail("it has left the levels")
     found = headers | ({"x-death": passed[::-1]} if passed and deaths else {})
-    return Sighting(version=V2, level=level, delay_s=whole_s, seen_at=seen_at, headers=found)
+    return FoundMessage(version=V2, level=level, delay_s=whole_s, seen_at=seen_at, headers=found)
 
 
 def said(sent_at: datetime, header_s: int, **more: Any) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def test_moving_twice_adds_nothing(
     written = headers | new_headers(headers, due_at, delay_s=moved_s)
     again = travelled(moved_s, second, written, deaths=False)
     shift = sighting.seen_at - PUBLISHED
-    again = Sighting(
+    again = FoundMessage(
         version=V2, level=again.level, delay_s=moved_s, seen_at=again.seen_at + shift,
         headers=written,
     )  # fmt: skip
@@ -185,10 +187,10 @@ def test_the_reference_example_is_not_delivered_early() -> None:
     moved = datetime(2026, 1, 21, tzinfo=UTC)
     due = datetime(2026, 1, 31, tzinfo=UTC)
     headers = said(datetime(2026, 1, 1, tzinfo=UTC), 864_000)
-    sighting = Sighting(
+    sighting = FoundMessage(
         version=V1, level=19, delay_s=864_000, seen_at=moved + timedelta(days=4), headers=headers
     )
-    told = Sighting(
+    told = FoundMessage(
         version=V1, level=19, delay_s=864_000, seen_at=moved + timedelta(days=4),
         headers=headers | {h.EXPIRE: build_wire_time(due)},
     )  # fmt: skip
@@ -202,7 +204,7 @@ def _entering(deaths: object, *, seen_s: float = 10) -> Due:
     """Return when a message of 24 s is due that says it left level 4 by *deaths*."""
     headers = said(PUBLISHED - timedelta(days=1), 24) | {"x-death": deaths}
     seen_at = after(16 + seen_s - 10 + 4)
-    return due_of(Sighting(version=V2, level=3, delay_s=24, seen_at=seen_at, headers=headers))
+    return due_of(FoundMessage(version=V2, level=3, delay_s=24, seen_at=seen_at, headers=headers))
 
 
 def _death(**changes: Any) -> dict[str, Any]:
@@ -244,7 +246,7 @@ def test_a_time_of_entry_that_cannot_be_trusted_is_ignored(deaths: object) -> No
 def test_times_of_another_clock_are_ignored() -> None:
     """The broker's seconds mean nothing where its clock is not ours."""
     headers = said(PUBLISHED - timedelta(days=1), 24) | {"x-death": [_death()]}
-    seen = Sighting(
+    seen = FoundMessage(
         version=V2, level=3, delay_s=24, seen_at=after(20), headers=headers, has_our_clock=False
     )
     assert due_of(seen) == Due(at=after(28), uncertainty=timedelta(seconds=8))
@@ -271,7 +273,7 @@ def test_a_level_that_is_late_costs_no_more() -> None:
 )
 def test_without_usable_headers_the_key_decides(headers: dict[str, object]) -> None:
     """The latest moment that it allows."""
-    due = due_of(Sighting(version=V1, level=4, delay_s=24, seen_at=after(4), headers=headers))
+    due = due_of(FoundMessage(version=V1, level=4, delay_s=24, seen_at=after(4), headers=headers))
     assert due == Due(at=after(4 + 16 + 8), uncertainty=timedelta(seconds=16))
     assert due.is_proved
 
@@ -280,14 +282,14 @@ def test_of_several_claims_the_latest_counts() -> None:
     """DeliverAt tells of a delay that a too old TimeSent hides."""
     headers = said(PUBLISHED - timedelta(seconds=9), 24)
     headers[h.DELIVER_AT] = build_wire_time(after(23.5))
-    due = due_of(Sighting(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
+    due = due_of(FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
     assert due == Due(at=after(23.5))
 
 
 def test_a_sum_that_was_written_on_purpose_is_believed() -> None:
     """Migrator's messages have a header delay of their own, also when they were retried before."""
     headers = said(PUBLISHED - timedelta(days=9), 24 + 9 * 86_400, **{RETRIES: "2"})
-    due = due_of(Sighting(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
+    due = due_of(FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(2), headers=headers))
     assert due == Due(at=after(24))
 
 
@@ -296,7 +298,7 @@ def test_a_claim_hardly_outside_is_moved_inside() -> None:
     span = key_span(4, 24, seen_at=after(15))
     for sent_s, expected_s in ((-1.5, 23), (16.5, 39)):
         headers = said(after(sent_s), 24)
-        seen = Sighting(version=V2, level=4, delay_s=24, seen_at=after(15), headers=headers)
+        seen = FoundMessage(version=V2, level=4, delay_s=24, seen_at=after(15), headers=headers)
         assert due_of(seen).at == after(expected_s) == span.clamp(after(sent_s + 24))
 
 

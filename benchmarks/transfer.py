@@ -1,6 +1,6 @@
 """How fast do messages move from the delays v1 to v2?
 
-    .venv/bin/python -m benchmarks.relocation --messages 20000
+    .venv/bin/python -m benchmarks.transfer --messages 20000
 
 Starts a private RabbitMQ, fills the levels of v1 with the same messages twice, and runs the real
 `migrator delays migrate` on one half. The reference, measured in the same run on the same broker,
@@ -28,7 +28,7 @@ from migrator.delays.routing import DelaysVersion, address, delay_s, level_name,
 from migrator.delays.topology import create_delays
 from migrator.nservicebus.headers import DELAY_IN_SECONDS
 from migrator.nservicebus.timeouts import QueueName
-from migrator.transfer.rules import Sighting, due_of
+from migrator.transfer.rules import FoundMessage, due_of
 from tests.e2e.rig import Rig
 from tests.unit.rabbitmq.material import connection
 
@@ -124,7 +124,7 @@ def one_by_one(url: str, messages: int) -> Measured:
                     break
                 key, destination = parse_routing_key(method.routing_key)
                 now = datetime.now(UTC)
-                seen = Sighting(
+                seen = FoundMessage(
                     version=V1, level=level, delay_s=key, seen_at=now, headers=properties.headers
                 )
                 due_at = due_of(seen).at

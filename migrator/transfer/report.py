@@ -1,4 +1,4 @@
-"""What became of the messages of all levels."""
+"""What was asked for, and what became of the messages of all levels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,30 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.names import PREFIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRequest:
+    """What an operator asked for."""
+
+    verb: str
+    """Names the poison queue."""
+    source: DelaysVersion
+    target: DelaysVersion
+    target_url: str | None = None
+    """None: the same broker."""
+    believe_headers: bool = True
+    is_dry: bool = False
+    """Only count; everything goes back."""
+
+    @property
+    def poison_queue(self) -> str:
+        """Where unreadable messages go, on the source."""
+        return f"{PREFIX}poison.{self.verb}"
 
 
 class WhyLeft(StrEnum):
@@ -31,7 +53,7 @@ class LevelOutcome:
     """One level of the source."""
 
     moved: int = 0
-    aside: int = 0
+    poison: int = 0
     left: int = 0
     is_complete: bool = True
     """False: what had to stay held too long hid what may be behind it."""
@@ -39,7 +61,7 @@ class LevelOutcome:
     @property
     def found(self) -> int:
         """How many messages were met."""
-        return self.moved + self.aside + self.left
+        return self.moved + self.poison + self.left
 
 
 @dataclass(slots=True)
@@ -70,9 +92,9 @@ class Outcome:
         return sum(level.moved for level in self.levels.values())
 
     @property
-    def aside(self) -> int:
+    def poison(self) -> int:
         """How many unreadable messages are in the poison queue now."""
-        return sum(level.aside for level in self.levels.values())
+        return sum(level.poison for level in self.levels.values())
 
     @property
     def left(self) -> int:

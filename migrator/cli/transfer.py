@@ -12,14 +12,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from migrator.app import App
-from migrator.app.relocations import RelocationRequest, relocating
 from migrator.cli.opening import opened
 from migrator.cli.output import console, say, write_json, write_table
 from migrator.cli.session import Delays, Json, Session, Yes, confirmed, given, session_of
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
-from migrator.transfer.outcome import Outcome
+from migrator.rabbitmq.publisher import WindowLimits
+from migrator.transfer.move import TransferSettings, open_transfer
+from migrator.transfer.report import Outcome, TransferRequest
 
 _ENDINGS: Final = """
 \b
@@ -63,7 +64,7 @@ def migrate(
     messages may then exist twice, with the same message id. Never early.
     """
     session = session_of(context, as_json=as_json)
-    request = RelocationRequest(
+    request = TransferRequest(
         verb="migrate",
         source=DelaysVersion.V1,
         target=DelaysVersion.V2,
@@ -71,7 +72,7 @@ def migrate(
         is_dry=dry_run,
     )
     with opened(session.load()) as app:
-        _relocate(app, session, request, yes=yes)
+        _transfer(app, session, request, yes=yes)
 
 
 def transfer(
@@ -98,7 +99,7 @@ def transfer(
     """
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        request = RelocationRequest(
+        request = TransferRequest(
             verb="transfer",
             source=app.plan.delays,
             target=to_delays,
@@ -106,7 +107,7 @@ def transfer(
             believe_headers=not distrust_headers,
             is_dry=dry_run,
         )
-        _relocate(app, session, request, yes=yes)
+        _transfer(app, session, request, yes=yes)
 
 
 def _target_url(url: str | None, file: Path | None) -> str:
@@ -120,31 +121,49 @@ def _target_url(url: str | None, file: Path | None) -> str:
         raise ConfigError(f"--to-url-file: {exc}") from exc
 
 
-def _relocate(app: App, session: Session, request: RelocationRequest, *, yes: bool) -> None:
+def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool) -> None:
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
         confirmed(yes=yes, what=what)
-    with _progress() as advance, relocating(app, request, on_progress=advance) as ready:
-        advance.expect(ready.waiting)
-        if not ready.has_our_clock:
+    with (
+        _progress() as advance,
+        open_transfer(request, _settings(app), on_progress=advance) as moving,
+    ):
+        advance.expect(moving.waiting())
+        if not moving.has_our_clock:
             say("the broker's clock is not this machine's: its times are not gone by")
-        relocation = ready.relocation
         try:
-            relocation.run()
+            outcome = moving.run()
         except (MigratorError, KeyboardInterrupt):
-            _say_interrupted(relocation.outcome)
+            _say_interrupted(moving.outcome)
             raise
     if session.wants_json:
-        write_json(f"delays-{request.verb}", _document(relocation.outcome, request))
+        write_json(f"delays-{request.verb}", _document(outcome, request))
     else:
-        _show(relocation.outcome, request)
-    is_whole = not (relocation.outcome.left or relocation.outcome.aside)
-    is_whole = is_whole and not relocation.outcome.unfinished
+        _show(outcome, request)
+    is_whole = not (outcome.left or outcome.poison or outcome.unfinished)
     raise typer.Exit(ExitCode.DONE if is_whole else ExitCode.QUARANTINED)
 
 
+def _settings(app: App) -> TransferSettings:
+    given = app.settings
+    return TransferSettings(
+        connection=app.connection,
+        management=app.management,
+        topology=given.broker.topology,
+        may_bind=not given.broker.all_endpoints_support_delayed_delivery,
+        use_entries=given.handover.use_entries,
+        limits=WindowLimits(
+            messages=given.handover.window,
+            body_bytes=given.handover.window_bytes,
+            confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
+        ),
+        body_max_bytes=given.broker.max_message_bytes,
+    )
+
+
 class _Advance:
-    """Tells how far a relocation is, if somebody looks."""
+    """Tells how far a transfer is, if somebody looks."""
 
     def __init__(self, bar: Progress | None) -> None:
         self._bar = bar
@@ -180,7 +199,7 @@ def _is_terminal() -> bool:
 # ── what is said ────────────────────────────────────────────────────────────────────────────────
 
 
-def _document(outcome: Outcome, request: RelocationRequest) -> dict[str, object]:
+def _document(outcome: Outcome, request: TransferRequest) -> dict[str, object]:
     return {
         "dry_run": request.is_dry,
         "source": str(request.source),
@@ -188,7 +207,7 @@ def _document(outcome: Outcome, request: RelocationRequest) -> dict[str, object]
         "moved": outcome.moved,
         "left": outcome.left,
         "why_left": {str(why): count for why, count in sorted(outcome.why_left.items())},
-        "poison": outcome.aside,
+        "poison": outcome.poison,
         "poison_queue": request.poison_queue,
         "uncertain": {
             "messages": outcome.uncertain,
@@ -200,7 +219,7 @@ def _document(outcome: Outcome, request: RelocationRequest) -> dict[str, object]
                 "found": level.found,
                 "moved": level.moved,
                 "left": level.left,
-                "poison": level.aside,
+                "poison": level.poison,
                 "is_complete": level.is_complete,
             }
             for number, level in outcome.levels.items()
@@ -219,9 +238,9 @@ def _collisions(outcome: Outcome) -> tuple[tuple[str, str], ...]:
     return suffix_collisions(frozenset(outcome.destinations))
 
 
-def _show(outcome: Outcome, request: RelocationRequest) -> None:
+def _show(outcome: Outcome, request: TransferRequest) -> None:
     levels = [
-        (f"{number:02d}", level.moved, level.left, level.aside)
+        (f"{number:02d}", level.moved, level.left, level.poison)
         for number, level in outcome.levels.items()
         if level.found
     ]
@@ -238,13 +257,13 @@ def _show(outcome: Outcome, request: RelocationRequest) -> None:
         say(line)
 
 
-def _remarks(outcome: Outcome, request: RelocationRequest) -> Iterator[str]:
+def _remarks(outcome: Outcome, request: TransferRequest) -> Iterator[str]:
     would = "would be" if request.is_dry else "were"
     yield f"{outcome.moved} messages {would} moved to the delays {request.target}"
     if outcome.left:
         yield f"{outcome.left} messages {would} left where they are; mend it and run again"
-    if outcome.aside:
-        yield f"{outcome.aside} messages {would} put into {request.poison_queue}"
+    if outcome.poison:
+        yield f"{outcome.poison} messages {would} put into {request.poison_queue}"
     if outcome.uncertain:
         largest_s = outcome.largest_uncertainty.total_seconds()
         yield (

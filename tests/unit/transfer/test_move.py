@@ -18,9 +18,9 @@ from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import PublishResult
-from migrator.transfer.judging import Judge
-from migrator.transfer.moving import Move, Relocation, RelocationPlan, Relocator
-from migrator.transfer.outcome import Outcome, WhyLeft
+from migrator.transfer.broker import Move, TransferLink
+from migrator.transfer.move import Judge, Transfer, TransferPlan
+from migrator.transfer.report import Outcome, WhyLeft
 from migrator.transfer.rules import RETRIES
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -80,17 +80,17 @@ class FakeScan:
 
 
 @dataclass
-class Place(Destinations):
+class Place(TransferLink):
     """Levels, a target, and destinations: all of it in memory."""
 
-    levels: dict[int, list[LevelMessage]] = field(default_factory=dict)
+    queues: dict[int, list[LevelMessage]] = field(default_factory=dict)
     window: int = 10_000
     missing: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     nacked: set[str] = field(default_factory=set)
     fails_at: int | None = None
     moved: list[Move] = field(default_factory=list)
-    aside: list[tuple[str, LevelMessage]] = field(default_factory=list)
+    poison: list[tuple[str, LevelMessage]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     scans: list[FakeScan] = field(default_factory=list)
     largest_header_bytes: int = 1000
@@ -98,17 +98,17 @@ class Place(Destinations):
     def put(self, *messages: LevelMessage, level: int | None = None) -> None:
         for each in messages:
             where = entry_level(DAY_S) if level is None else level
-            self.levels.setdefault(where, []).append(each)
+            self.queues.setdefault(where, []).append(each)
 
     # the source
 
     def scan(self, level: int, limits: ScanLimits) -> FakeScan:
-        waiting = self.levels.setdefault(level, [])
+        waiting = self.queues.setdefault(level, [])
         self.scans.append(FakeScan(waiting, limits, self.window * int(limits.hold_s) // 20))
         return self.scans[-1]
 
     def ready(self) -> Mapping[int, int]:
-        return {level: len(found) for level, found in self.levels.items()}
+        return {level: len(found) for level, found in self.queues.items()}
 
     # the target
 
@@ -123,12 +123,12 @@ class Place(Destinations):
                 answers.confirmed.add(move.key)
                 self.moved.append(move)
 
-    def put_aside(
+    def publish_poison(
         self, queue: str, messages: Collection[LevelMessage], answers: PublishResult
     ) -> None:
         for each in messages:
             if "nobody" not in self.nacked:
-                self.aside.append((queue, each))
+                self.poison.append((queue, each))
                 answers.confirmed.add(each.tag)
 
     def serve(self) -> None: ...
@@ -138,14 +138,14 @@ class Place(Destinations):
         refusal = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
         return {name: refusal for name in names if name in self.missing}
 
-    def relocation(self, **plan: Any) -> Relocation:
-        """Return a relocation of everything here."""
+    def transfer(self, **plan: Any) -> Transfer:
+        """Return a transfer of everything here."""
         believe = plan.pop("believe_headers", True)
         given: dict[str, Any] = {"target": V2, "poison_queue": "poison", "chunk": 3}
-        return Relocation(
+        return Transfer(
             levels=self,
-            relocator=self,
-            destinations=self,
+            link=self,
+            destinations=FakeDestinations(self),
             judge=Judge(
                 version=V1,
                 believe_headers=believe,
@@ -153,18 +153,24 @@ class Place(Destinations):
                 header_max_bytes=self.largest_header_bytes,
                 body_max_bytes=100,
             ),
-            plan=RelocationPlan(**(given | plan)),
+            plan=TransferPlan(**(given | plan)),
             now=lambda: NOW,
         )
 
 
+class FakeDestinations(Destinations):
+    """What is missing in a place."""
+
+    def __init__(self, place: Place) -> None:
+        self.unreachable = place.unreachable  # type: ignore[method-assign]  # a fake
+
+
 _levels: type[Levels] = Place
-_relocator: type[Relocator] = Place
 _scan: type[LevelScan] = FakeScan
 
 
 def _run(place: Place, **plan: Any) -> Outcome:
-    return place.relocation(**plan).run()
+    return place.transfer(**plan).run()
 
 
 def test_levels_are_emptied_from_the_highest_down() -> None:
@@ -173,14 +179,14 @@ def test_levels_are_emptied_from_the_highest_down() -> None:
     place.put(*(message(f"m{n}") for n in range(7)))
     place.put(message("high", 2**20), level=20)
     outcome = _run(place)
-    assert (outcome.moved, outcome.left, outcome.aside) == (8, 0, 0)
+    assert (outcome.moved, outcome.left, outcome.poison) == (8, 0, 0)
     assert [move.message.message_id for move in place.moved] == [
         "high",
         *(f"m{n}" for n in range(7)),
     ]
     assert place.moved[1].address == address(V2, DAY_S, QueueName("Billing"))
     assert place.moved[1].headers == {DELAY_IN_SECONDS: DAY_S}
-    assert all(not waiting for waiting in place.levels.values())
+    assert all(not waiting for waiting in place.queues.values())
     assert list(outcome.levels) == list(range(27, -1, -1))
     assert outcome.levels[16].found == 7
     assert outcome.unfinished == []
@@ -217,7 +223,7 @@ def test_destinations_that_are_missing_keep_their_own_messages() -> None:
     gone = outcome.destinations[QueueName("Gone")]
     assert (gone.moved, gone.left, gone.detail) == (0, 4, "no such queue")
     assert place.asked.count("Gone") == 1
-    assert len(place.levels[16]) == 4
+    assert len(place.queues[16]) == 4
 
 
 def test_many_destinations_are_asked_for_in_portions() -> None:
@@ -236,16 +242,16 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
     outcome = _run(place)
     assert outcome.why_left == {WhyLeft.DESTINATION_UNBOUND: 5, WhyLeft.REFUSED: 2}
     assert "no way" in outcome.destinations[QueueName("Blind")].detail
-    assert (outcome.moved, outcome.aside, len(place.levels[16])) == (0, 0, 7)
+    assert (outcome.moved, outcome.poison, len(place.queues[16])) == (0, 0, 7)
 
 
-def test_poison_is_put_aside_and_stops_nothing() -> None:
+def test_poison_is_publish_poison_and_stops_nothing() -> None:
     """Unreadable properties, and keys that are not of the delays."""
     place = Place()
     place.put(message("deep", problem="too deep"), message("odd", routing_key="odd"), message("b"))
     outcome = _run(place)
-    assert (outcome.moved, outcome.aside, outcome.left) == (1, 2, 0)
-    assert [(queue, each.message_id) for queue, each in place.aside] == [
+    assert (outcome.moved, outcome.poison, outcome.left) == (1, 2, 0)
+    assert [(queue, each.message_id) for queue, each in place.poison] == [
         ("poison", "deep"),
         ("poison", "odd"),
     ]
@@ -272,8 +278,8 @@ def test_a_dry_run_changes_nothing() -> None:
     place = Place(missing={"Gone"})
     place.put(message("b"), message("g", to="Gone"), message("odd", routing_key="odd"))
     outcome = _run(place, is_dry=True)
-    assert (outcome.moved, outcome.left, outcome.aside) == (1, 1, 1)
-    assert (place.moved, place.aside, len(place.levels[16])) == ([], [], 3)
+    assert (outcome.moved, outcome.left, outcome.poison) == (1, 1, 1)
+    assert (place.moved, place.poison, len(place.queues[16])) == ([], [], 3)
 
 
 def test_a_level_begins_anew_after_the_hold_time() -> None:
@@ -283,7 +289,7 @@ def test_a_level_begins_anew_after_the_hold_time() -> None:
     outcome = _run(place, chunk=2)
     assert (outcome.moved, outcome.left) == (6, 6)
     assert outcome.why_left == {WhyLeft.DESTINATION_UNKNOWN: 6}
-    holds = [scan.limits.hold_s for scan in place.scans if scan.waiting is place.levels[16]]
+    holds = [scan.limits.hold_s for scan in place.scans if scan.waiting is place.queues[16]]
     assert holds[0] == 20
     assert holds[-1] > 20
 
@@ -303,11 +309,11 @@ def test_an_error_leaves_what_was_not_confirmed() -> None:
     """What was moved before is told; the scan is closed; running again goes on."""
     place = Place(fails_at=4)
     place.put(*(message(f"m{n}") for n in range(7)))
-    relocation = place.relocation()
+    transfer = place.transfer()
     with pytest.raises(TargetUnavailable):
-        relocation.run()
-    assert relocation.outcome.moved == 3
-    assert len(place.levels[16]) == 4
+        transfer.run()
+    assert transfer.outcome.moved == 3
+    assert len(place.queues[16]) == 4
     assert all(scan.is_closed for scan in place.scans)
     place.fails_at = None
     assert _run(place).moved == 4

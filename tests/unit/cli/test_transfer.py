@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.relocation``; the moving itself is tested on a real broker."""
+"""Tests of ``migrator.cli.transfer``; the moving itself is tested on a real broker."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from typing import Any
 
 import pytest
 
-from migrator.app import App
-from migrator.app.relocations import RelocationRequest
-from migrator.cli import relocation
+from migrator.cli import transfer
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
-from migrator.transfer.outcome import DestinationOutcome, LevelOutcome, Outcome, WhyLeft
+from migrator.transfer.move import TransferSettings
+from migrator.transfer.report import (
+    DestinationOutcome,
+    LevelOutcome,
+    Outcome,
+    TransferRequest,
+    WhyLeft,
+)
 from tests.unit.cli.conftest import Program
 
 URL = ("--broker-url", "amqp://a:b@broker-1")
 
 
 class Ready:
-    """A relocation that finds what it is told to."""
+    """A transfer that finds what it is told to."""
 
     def __init__(self) -> None:
         self.outcome = Outcome()
-        self.requests: list[RelocationRequest] = []
+        self.requests: list[TransferRequest] = []
         self.error: Exception | None = None
-        self.waiting = 3
         self.has_our_clock = True
-        self.relocation = self
+
+    def waiting(self) -> int:
+        return 3
 
     def run(self) -> Outcome:
         if self.error is not None:
@@ -40,7 +46,11 @@ class Ready:
 
     @contextmanager
     def open(
-        self, _app: App, request: RelocationRequest, *, on_progress: Callable[[Outcome], None]
+        self,
+        request: TransferRequest,
+        _settings: TransferSettings,
+        *,
+        on_progress: Callable[[Outcome], None],
     ) -> Iterator[Ready]:
         self.requests.append(request)
         on_progress(self.outcome)
@@ -51,14 +61,14 @@ class Ready:
 def ready(monkeypatch: pytest.MonkeyPatch) -> Ready:
     """What the verbs find instead of two brokers."""
     made = Ready()
-    monkeypatch.setattr(relocation, "relocating", made.open)
+    monkeypatch.setattr(transfer, "open_transfer", made.open)
     return made
 
 
 def _troubled() -> Outcome:
     outcome = Outcome(uncertain=2, largest_uncertainty=timedelta(seconds=65_536))
     outcome.levels[20] = LevelOutcome()
-    outcome.levels[16] = LevelOutcome(moved=5, aside=1, left=2, is_complete=False)
+    outcome.levels[16] = LevelOutcome(moved=5, poison=1, left=2, is_complete=False)
     outcome.why_left[WhyLeft.DESTINATION_UNKNOWN] = 2
     outcome.destinations[QueueName("My.Sales")] = DestinationOutcome(moved=5)
     outcome.destinations[QueueName("Sales")] = DestinationOutcome(left=2, detail="no such queue")
@@ -177,8 +187,8 @@ def test_progress_is_shown_on_a_terminal(
         def update(self, _task: int, **values: Any) -> None:
             shown.append(values)
 
-    monkeypatch.setattr(relocation, "Progress", Bar)
-    monkeypatch.setattr(relocation, "_is_terminal", lambda: True)
+    monkeypatch.setattr(transfer, "Progress", Bar)
+    monkeypatch.setattr(transfer, "_is_terminal", lambda: True)
     ready.outcome.levels[16] = LevelOutcome(moved=5)
     program(*URL, "delays", "migrate", "--yes")
     assert shown == [{"completed": 5, "description": "level 16"}, {"total": 3}]

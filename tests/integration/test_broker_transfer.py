@@ -1,4 +1,4 @@
-"""The connections of a relocation, on a real broker."""
+"""The connections of a transfer, on a real broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.properties import read_properties
 from migrator.transfer.broker import (
-    RabbitRelocation,
-    RelocationSettings,
+    LinkSettings,
+    Move,
     Side,
+    TransferLink,
     is_same_place,
-    open_relocation,
+    open_link,
 )
-from migrator.transfer.moving import Move
 from tests.unit.rabbitmq.material import V2, connection, plain_channel, take, vhost_with_levels
 
 
@@ -41,9 +41,9 @@ def url(rabbit_node: RabbitNode) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(url: str, **changes: Any) -> Iterator[RabbitRelocation]:
+def _opened(url: str, **changes: Any) -> Iterator[TransferLink]:
     side = Side(connection=connection(url), version=V2)
-    link = open_relocation(RelocationSettings(source=side, target=side, **changes))
+    link = open_link(LinkSettings(source=side, target=side, **changes))
     try:
         yield link
     finally:
@@ -112,12 +112,12 @@ def test_entries_that_may_not_be_made_are_done_without(url: str, rabbit_node: Ra
     assert len(take(url, "Billing", 1)) == 1
 
 
-def test_copies_are_put_aside_with_where_they_were_found(url: str) -> None:
+def test_copies_are_publish_poison_with_where_they_were_found(url: str) -> None:
     """Key and reason come as headers before their own."""
     answers = PublishResult()
     with _opened(url) as link:
-        link.put_aside("migrator.poison.test", [_message(1, user_id="x")], answers)
-        link.put_aside("migrator.poison.test", [_message(3)], answers)
+        link.publish_poison("migrator.poison.test", [_message(1, user_id="x")], answers)
+        link.publish_poison("migrator.poison.test", [_message(3)], answers)
     assert answers.confirmed == {1, 3}
     first, _ = take(url, "migrator.poison.test", 2)
     headers = first.properties.headers
@@ -139,7 +139,7 @@ def test_an_exchange_that_is_missing_ends_it(url: str) -> None:
     side = Side(connection=connection(url), version=V2)
     with plain_channel(url) as channel:
         channel.exchange_delete("nsb.v2.delay-level-00")
-    link = open_relocation(RelocationSettings(source=side, target=side, use_entries=False))
+    link = open_link(LinkSettings(source=side, target=side, use_entries=False))
     try:
         with pytest.raises(TargetError, match="no exchange"):
             link.move([nowhere], answers)

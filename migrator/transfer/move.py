@@ -1,0 +1,491 @@
+"""Going through the levels from the highest to the lowest, moving what is found.
+
+Rules:
+
+* a message leaves the source only after the target confirmed its copy; a crash between the two
+  duplicates it, with the same message id. At most the last two chunks are between the two;
+* messages only go down, so one descending pass meets each that was there when it began, and those
+  that others publish into a level that is still to come;
+* a level is left when its queue is empty but for what has to stay. What stays is held meanwhile,
+  so that it is not delivered again and again; once it was held for long enough it goes back, and
+  the level begins anew. Without progress the time grows, and in the end the level is given up;
+* delays are computed when the window lets a message through, never before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from migrator.delays.destinations import DestinationRules, Destinations
+from migrator.delays.routing import (
+    TOP_LEVEL,
+    DelaysVersion,
+    Topology,
+    Unreachable,
+    address,
+    delay_s,
+    parse_routing_key,
+)
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits, utc_now
+from migrator.delays.topology import Presence, delivery_limit, inspect_delays
+from migrator.errors import ConfigError, PreflightRefused
+from migrator.nservicebus.conversion import Reason
+from migrator.nservicebus.headers import BROKER_INSTRUCTIONS
+from migrator.nservicebus.timeouts import QueueName
+from migrator.rabbitmq.addresses import parse_addresses
+from migrator.rabbitmq.clocks import is_our_clock
+from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
+from migrator.rabbitmq.entities import Kind
+from migrator.rabbitmq.messages import PublishResult
+from migrator.rabbitmq.publisher import WindowLimits
+from migrator.transfer.broker import (
+    LinkSettings,
+    Move,
+    Side,
+    TransferLink,
+    is_same_place,
+    open_link,
+)
+from migrator.transfer.report import (
+    DestinationOutcome,
+    LevelOutcome,
+    Outcome,
+    TransferRequest,
+    WhyLeft,
+)
+from migrator.transfer.rules import Due, FoundMessage, due_of, new_headers
+
+if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
+    from migrator.rabbitmq.management import ManagementApi
+
+_ASKED_AT_ONCE: Final = 20
+"""Destinations; nothing else happens on the connections meanwhile."""
+_LONGEST_HOLD_S: Final = 160.0
+"""Then a level is given up in which so much has to stay that nothing else is reached."""
+_HEADER_RESERVE_BYTES: Final = 256
+"""What is written anew: TimeSent and DelayInSeconds."""
+_UNFIT: Final = {Presence.ABSENT, Presence.WRONG}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSettings:
+    """What the settings say of both brokers."""
+
+    connection: ConnectionSettings
+    """The source; the other broker is spoken to with the same certificates."""
+    management: ManagementApi | None
+    """Of the source."""
+    topology: Topology
+    may_bind: bool
+    """Whether destinations may be bound to the target's delays."""
+    use_entries: bool
+    limits: WindowLimits
+    body_max_bytes: int
+
+
+@contextmanager
+def open_transfer(
+    request: TransferRequest,
+    settings: TransferSettings,
+    *,
+    on_progress: Callable[[Outcome], None] = lambda _outcome: None,
+) -> Iterator[Transfer]:
+    """Open what *request* needs, and close it at the end.
+
+    Raises:
+        ConfigError: Source and target are the same.
+        PreflightRefused: Levels are missing; nothing was changed.
+        TargetUnavailable, AccessRefused: A broker cannot be used.
+    """
+    source = Side(connection=settings.connection, version=request.source)
+    target = Side(connection=_target(settings.connection, request), version=request.target)
+    _check_places(source, target, request)
+    _check_delays(source, role="source", whole=False)
+    _check_delays(target, role="target", whole=True)
+    link = open_link(
+        LinkSettings(
+            source=source,
+            target=target,
+            limits=settings.limits,
+            delivery_limit=delivery_limit(source.connection, settings.management, source.version),
+            use_entries=settings.use_entries and not request.is_dry,
+        )
+    )
+    try:
+        yield Transfer(
+            levels=link.levels,
+            link=link,
+            destinations=_destinations(target, request, settings),
+            judge=Judge(
+                version=request.source,
+                believe_headers=request.believe_headers,
+                has_our_clock=bool(is_our_clock(source.connection, utc_now)),
+                header_max_bytes=link.largest_header_bytes,
+                body_max_bytes=settings.body_max_bytes,
+            ),
+            plan=TransferPlan(
+                target=request.target, poison_queue=request.poison_queue, is_dry=request.is_dry
+            ),
+            now=utc_now,
+            on_progress=on_progress,
+        )
+    finally:
+        link.close()
+
+
+# ── what becomes of a message ─────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movable:
+    """A message that can be published anew."""
+
+    message: LevelMessage
+    destination: QueueName
+    due: Due
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stays:
+    """A message that must not be touched."""
+
+    message: LevelMessage
+    destination: QueueName
+    why: WhyLeft
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poison:
+    """A message that nobody can tell the way of: not readable, or not of the delays."""
+
+    message: LevelMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Knows where messages were found, and what the target takes."""
+
+    version: DelaysVersion
+    """Of the levels in which they were found."""
+    believe_headers: bool
+    has_our_clock: bool
+    """Whether times that the source wrote can be compared with ours."""
+    header_max_bytes: int
+    body_max_bytes: int
+
+    def judge(self, level: int, message: LevelMessage) -> Movable | Stays | Poison:
+        """Return what is to become of *message*; reachability of its destination is not asked."""
+        if message.problem is not None:
+            return Poison(message=message)
+        try:
+            delay_s, destination = parse_routing_key(message.routing_key)
+        except ValueError:
+            return Poison(message=message)
+        obstacle = self._obstacle(message)
+        if obstacle is not None:
+            why, detail = obstacle
+            return Stays(message=message, destination=destination, why=why, detail=detail)
+        sighting = FoundMessage(
+            version=self.version,
+            level=level,
+            delay_s=delay_s,
+            seen_at=message.seen_at,
+            headers=message.headers,
+            has_our_clock=self.has_our_clock,
+        )
+        due = due_of(sighting, believe_headers=self.believe_headers)
+        return Movable(message=message, destination=destination, due=due)
+
+    def _obstacle(self, message: LevelMessage) -> tuple[WhyLeft, str] | None:
+        if not BROKER_INSTRUCTIONS.isdisjoint(message.headers):
+            return WhyLeft.COPIES, "a message asks for copies by a header CC or BCC"
+        if len(message.body) > self.body_max_bytes:
+            return WhyLeft.TOO_LARGE, f"a body of {len(message.body)} bytes"
+        size = len(message.raw_properties) + _HEADER_RESERVE_BYTES
+        if size > self.header_max_bytes:
+            return WhyLeft.TOO_LARGE, f"headers of {size} bytes"
+        return None
+
+
+# ── going through the levels ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferPlan:
+    """How a transfer works."""
+
+    target: DelaysVersion
+    poison_queue: str
+    is_dry: bool = False
+    """Only count; everything goes back."""
+    chunk: int = 1000
+    """Messages published before they are acknowledged."""
+    scan: ScanLimits = field(default_factory=lambda: ScanLimits(prefetch=4000))
+
+
+@dataclass(slots=True)
+class _Window:
+    """What one scan of a level did."""
+
+    done: int = 0
+    left: int = 0
+    why_left: Counter[WhyLeft] = field(default_factory=Counter)
+    left_for: dict[QueueName, DestinationOutcome] = field(default_factory=dict)
+
+    def leave(self, destination: QueueName | None, why: WhyLeft, detail: str) -> None:
+        """Count a message that stays."""
+        self.left += 1
+        self.why_left[why] += 1
+        if destination is not None:
+            found = self.left_for.setdefault(destination, DestinationOutcome())
+            found.left += 1
+            found.detail = detail
+
+
+class Transfer:
+    """Moves everything from the levels of one side to those of another."""
+
+    def __init__(
+        self,
+        *,
+        levels: Levels,
+        link: TransferLink,
+        destinations: Destinations,
+        judge: Judge,
+        plan: TransferPlan,
+        now: Callable[[], datetime],
+        on_progress: Callable[[Outcome], None] = lambda _outcome: None,
+    ) -> None:
+        """Connect the parts; nothing happens yet.
+
+        Args:
+            levels: The source.
+            link: Publishes to the target, and to the poison queue.
+            destinations: Of the target; in a dry run, ones that bind nothing.
+            judge: What becomes of a message.
+            plan: How to work.
+            now: This machine's time, aware, UTC; that of the ``seen_at`` of messages.
+            on_progress: Called after every chunk.
+        """
+        self._levels = levels
+        self._link = link
+        self._destinations = destinations
+        self._judge = judge
+        self._plan = plan
+        self._now = now
+        self._on_progress = on_progress
+        self._refused: dict[QueueName, Unreachable] = {}
+        self.outcome = Outcome()
+        """Kept up to date, so that it tells what was done before an error."""
+
+    @property
+    def has_our_clock(self) -> bool:
+        """Whether the source's clock is ours; if not, fewer due times can be told exactly."""
+        return self._judge.has_our_clock
+
+    def waiting(self) -> int:
+        """Return how many messages are in the source's levels, as far as a count tells."""
+        return sum(self._levels.ready().values())
+
+    def run(self) -> Outcome:
+        """Go through all levels and return what became of the messages.
+
+        Raises:
+            DeliveryLimitNear: A message must not be held once more. What was moved is moved.
+            TargetUnavailable: A connection was lost. Running again goes on; at most the messages
+                of the last two chunks are duplicated, with the same ids.
+        """
+        for level in range(TOP_LEVEL, -1, -1):
+            self.outcome.levels[level] = LevelOutcome()
+            self._refused.clear()  # an operator may have mended it meanwhile
+            self._level(level)
+        return self.outcome
+
+    def _level(self, level: int) -> None:
+        limits = self._plan.scan
+        hold_s = limits.hold_s
+        while True:
+            window = _Window()
+            end = self._scan(level, window, hold_s)
+            if end is ScanEnd.EMPTY or self._plan.is_dry:
+                break
+            if not window.done:
+                if hold_s >= _LONGEST_HOLD_S:
+                    break
+                hold_s *= 2
+        self.outcome.levels[level].is_complete = end is ScanEnd.EMPTY
+        self._settle(level, window)
+
+    def _scan(self, level: int, window: _Window, hold_s: float) -> ScanEnd:
+        given = self._plan.scan
+        limits = ScanLimits(prefetch=given.prefetch, hold_s=hold_s, quiet_s=given.quiet_s)
+        scan = self._levels.scan(level, limits)
+        try:
+            while messages := scan.receive(at_most=self._plan.chunk):
+                self._chunk(level, messages, window, scan)
+                self._on_progress(self.outcome)
+        finally:
+            scan.close()
+        return scan.end or ScanEnd.HELD_LONG_ENOUGH
+
+    def _settle(self, level: int, window: _Window) -> None:
+        """Count what the last scan of a level left; earlier ones met the same messages."""
+        self.outcome.levels[level].left += window.left
+        self.outcome.why_left += window.why_left
+        for name, left in window.left_for.items():
+            found = self.outcome.destinations.setdefault(name, DestinationOutcome())
+            found.left += left.left
+            found.detail = left.detail
+        self._on_progress(self.outcome)
+
+    # ── one chunk ───────────────────────────────────────────────────────────────────────────
+
+    def _chunk(
+        self, level: int, messages: Sequence[LevelMessage], window: _Window, scan: LevelScan
+    ) -> None:
+        movable: list[Movable] = []
+        poison: list[LevelMessage] = []
+        for message in messages:
+            match self._judge.judge(level, message):
+                case Movable() as found:
+                    movable.append(found)
+                case Stays() as found:
+                    window.leave(found.destination, found.why, found.detail)
+                case _:
+                    poison.append(message)
+        self._move(level, self._reachable(movable, window), window, scan)
+        self._publish_poison(level, poison, window, scan)
+
+    def _reachable(self, movable: list[Movable], window: _Window) -> list[Movable]:
+        """Bind the destinations on the target; return the messages that will arrive."""
+        self._ask({each.destination for each in movable} - self._refused.keys())
+        reachable = []
+        for each in movable:
+            refusal = self._refused.get(each.destination)
+            if refusal is None:
+                reachable.append(each)
+            else:
+                window.leave(each.destination, WhyLeft(refusal.reason.value), refusal.detail)
+        return reachable
+
+    def _ask(self, names: Collection[QueueName]) -> None:
+        listed = sorted(names)
+        for start in range(0, len(listed), _ASKED_AT_ONCE):
+            some = listed[start : start + _ASKED_AT_ONCE]
+            self._refused.update(self._destinations.unreachable(some))
+            self._link.serve()
+
+    def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
+        answers = PublishResult()
+        if self._plan.is_dry:
+            answers.confirmed.update(range(len(movable)))
+        elif movable:
+            self._link.move(self._moves(movable), answers)
+            scan.acknowledge(movable[key].message.tag for key in sorted(answers.confirmed))
+        for key, each in enumerate(movable):
+            if key in answers.confirmed:
+                self._count_moved(level, each, window)
+            elif key in answers.returned:
+                self._refused[each.destination] = _returned(each.destination)
+                detail = self._refused[each.destination].detail
+                window.leave(each.destination, WhyLeft.DESTINATION_UNBOUND, detail)
+            else:
+                window.leave(each.destination, WhyLeft.REFUSED, "the target did not take it now")
+
+    def _moves(self, movable: list[Movable]) -> Iterator[Move]:
+        for key, each in enumerate(movable):
+            now = max(self._now(), each.message.seen_at)  # a clock that was set back
+            wait_s = delay_s(each.due.at, now=now)
+            yield Move(
+                key=key,
+                message=each.message,
+                address=address(self._plan.target, wait_s, each.destination),
+                delay_s=wait_s,
+                headers=new_headers(each.message.headers, each.due.at, delay_s=wait_s),
+            )
+
+    def _publish_poison(
+        self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
+    ) -> None:
+        answers = PublishResult()
+        if self._plan.is_dry:
+            answers.confirmed.update(message.tag for message in poison)
+        elif poison:
+            self._link.publish_poison(self._plan.poison_queue, poison, answers)
+            scan.acknowledge(sorted(answers.confirmed))
+        self.outcome.levels[level].poison += len(answers.confirmed)
+        window.done += len(answers.confirmed)
+        for _ in range(len(poison) - len(answers.confirmed)):
+            window.leave(None, WhyLeft.REFUSED, "")
+
+    def _count_moved(self, level: int, moved: Movable, window: _Window) -> None:
+        window.done += 1
+        self.outcome.levels[level].moved += 1
+        self.outcome.destinations.setdefault(moved.destination, DestinationOutcome()).moved += 1
+        if moved.due.is_proved:
+            self.outcome.uncertain += 1
+            largest = max(self.outcome.largest_uncertainty, moved.due.uncertainty)
+            self.outcome.largest_uncertainty = largest
+
+
+def _returned(name: QueueName) -> Unreachable:
+    return Unreachable(
+        reason=Reason.DESTINATION_UNBOUND, detail=f"{name!r}: the broker found no way to it"
+    )
+
+
+# ── what must be right first ──────────────────────────────────────────────────────────────────────
+
+
+def _target(source: ConnectionSettings, request: TransferRequest) -> ConnectionSettings:
+    if request.target_url is None:
+        return source
+    return replace(source, nodes=parse_addresses(request.target_url), last_used=LastUsed())
+
+
+def _check_places(source: Side, target: Side, request: TransferRequest) -> None:
+    """Refuse to move messages to where they come from: they would be met again for ever."""
+    if request.target_url is None or source.version is not target.version:
+        return
+    if is_same_place(source.connection, target.connection):
+        raise ConfigError(
+            "source and target are the same virtual host of the same broker, and the same "
+            "generation of delays; name another target"
+        )
+
+
+def _check_delays(side: Side, *, role: str, whole: bool) -> None:
+    """Refuse where levels are missing: of the source, only the queues are needed."""
+    found = inspect_delays(side.connection, side.version).entities
+    if whole:
+        unfit = [entity for entity in found if entity.presence in _UNFIT]
+    else:
+        queues = [entity for entity in found if entity.kind is Kind.QUEUE]
+        unfit = [queue for queue in queues if queue.presence is Presence.ABSENT]
+    if unfit:
+        listed = ", ".join(entity.name for entity in unfit[:3])
+        raise PreflightRefused(
+            f"{side.connection.address}: {len(unfit)} entities of the {role}'s delays "
+            f"{side.version} are missing or different ({listed} ...); nothing was changed. "
+            f"`migrator delays create --delays {side.version}` makes what is missing"
+        )
+
+
+def _destinations(
+    target: Side, request: TransferRequest, settings: TransferSettings
+) -> Destinations:
+    knows_bindings = request.target_url is None and not request.is_dry
+    management = settings.management if knows_bindings else None
+    rules = DestinationRules(
+        version=target.version,
+        topology=settings.topology,
+        bind=settings.may_bind and not request.is_dry,
+    )
+    find = management.bindings_from if management else None
+    return Destinations(target.connection, rules, find_bindings=find)
