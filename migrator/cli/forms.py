@@ -14,7 +14,7 @@ from migrator.app import App
 from migrator.cli.files import demand_place, write_file
 from migrator.cli.output import say, write_text
 from migrator.errors import ConfigError, MigratorError
-from migrator.reports.html import About
+from migrator.reports.pages import About
 
 FORMS: Final = ("table", "json", "html")
 _REPEATED: Final = ("mode", "cutoff", "near_due", "horizon", "delays")

@@ -32,7 +32,8 @@ from migrator.config.values import build_duration
 from migrator.ledger import states
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
-from migrator.reports.html import About, preview_page
+from migrator.reports.pages import About
+from migrator.reports.preview import preview_page
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
 EPILOG = """\b

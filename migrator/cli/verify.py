@@ -25,7 +25,8 @@ from migrator.errors import ExitCode
 from migrator.ledger.exclusive import scanning_alone
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.html import About, verify_page
+from migrator.reports.pages import About
+from migrator.reports.verify import verify_page
 from migrator.verify.plan import VerifyPlan
 from migrator.verify.report import EndpointBalance, Found, Verdict, Verification
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from migrator.nservicebus.timeouts import QueueName
-from migrator.reports.html import preview_page, verify_page
+from migrator.reports.preview import preview_page
+from migrator.reports.verify import verify_page
 from tests.support.browser import DESKTOP, PHONE, new_browser, shown
-from tests.unit.reports.html.samples import (
+from tests.unit.reports.samples import (
     ABOUT,
     HOSTILE,
     balance,

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from migrator import __version__
-from migrator.reports.drawing.pages import new_environment
-from migrator.reports.drawing.texts import size_words
+from migrator.reports.pages import new_environment
+from migrator.reports.words import size_words
 from migrator.web.auth import is_same_origin
 from migrator.web.http import kind_of, read_body
 

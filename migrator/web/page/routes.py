@@ -20,7 +20,7 @@ from starlette.routing import Route
 from migrator.config import HandOver
 from migrator.ledger.report import QuarantineFilter
 from migrator.nservicebus.conversion import Reason
-from migrator.reports.drawing.words import REASONS
+from migrator.reports.words import REASONS
 from migrator.web.auth import Listener, Session
 from migrator.web.control import (
     Answer,

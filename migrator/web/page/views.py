@@ -13,11 +13,10 @@ from typing import Final
 from migrator.delays.depths import LevelDepths
 from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
-from migrator.reports.drawing import pictures
-from migrator.reports.drawing.pages import Figure, Tone
-from migrator.reports.drawing.pictures import Bar, Piece, Share
-from migrator.reports.drawing.texts import grouped, span_words
-from migrator.reports.drawing.words import REASONS
+from migrator.reports import pictures
+from migrator.reports.pages import Figure, Tone
+from migrator.reports.pictures import Bar, Piece, Share
+from migrator.reports.words import REASONS, grouped, span_words
 from migrator.web.status import EndpointView, JobView, Liveness, Readiness, Snapshot
 
 SIGNALS: Final[Mapping[Signal, str]] = {

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from tests.unit.cli.conftest import Program
-from tests.unit.reports.html.reading import read
+from tests.unit.reports.reading import read
 
 SNAPSHOT = "SELECT * FROM Sales_TimeoutData ORDER BY Id"
 

@@ -28,7 +28,7 @@ from migrator.verify.report import (
 )
 from migrator.verify.verifier import Verifier
 from tests.unit.cli.conftest import Program
-from tests.unit.reports.html.reading import read
+from tests.unit.reports.reading import read
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 SALES = EndpointName("Sales")

@@ -15,7 +15,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.ledger.report import AuditEvent, EndpointProgress
 from migrator.nservicebus.timeouts import EndpointName
-from migrator.reports.drawing.pages import Tone
+from migrator.reports.pages import Tone
 from migrator.web.auth import Session
 from migrator.web.page.pages import asset, build, render
 from migrator.web.page.views import MODES, SIGNALS, EndpointCard, Look, State, look, state_of

@@ -1,15 +1,58 @@
-"""What all reports share: what is said about a report, its verdict, and the lines of a table."""
+"""What all pages share: the rules of their templates, tones, figures, and what a report is about.
+
+Rules of this file: whatever is put into a page is escaped, and a variable that is missing is an
+error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from migrator.reports.drawing.pages import Tone, new_environment
+from migrator.reports.words import grouped, marked, visible
+
+
+class Tone(StrEnum):
+    """How a verdict is coloured."""
+
+    GOOD = "good"
+    CARE = "care"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number that the reader sees first."""
+
+    value: int | str
+    label: str
+    remark: str = ""
+
+
+def new_environment(package: str) -> Environment:
+    """Return where the templates of *package* are found, and those that all pages share."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [
+                PackageLoader(package, "templates"),
+                PackageLoader("migrator.reports", "templates"),
+            ]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(grouped=grouped, marked=marked)
+    return environment
+
 
 Document = Mapping[str, Any]
 """What ``--format json`` writes, read again."""
@@ -66,4 +109,4 @@ def page(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    return new_environment("migrator.reports.html")
+    return new_environment("migrator.reports")

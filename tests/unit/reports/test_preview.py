@@ -1,4 +1,4 @@
-"""Tests of ``migrator.reports.html.preview``."""
+"""Tests of ``migrator.reports.preview``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from migrator.nservicebus.timeouts import QueueName
-from migrator.reports.drawing.words import DUE
-from migrator.reports.html import preview_page
-from migrator.reports.html.preview import DRAWN, LISTED
-from tests.unit.reports.html.reading import Page, read
-from tests.unit.reports.html.samples import ABOUT, dispatched, endpoint, preview
+from migrator.reports.preview import DRAWN, LISTED, preview_page
+from migrator.reports.words import DUE
+from tests.unit.reports.reading import Page, read
+from tests.unit.reports.samples import ABOUT, dispatched, endpoint, preview
 
 CLEAN: dict[str, Any] = {"quarantine": {}}
 

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.reports.drawing import pictures
-from migrator.reports.drawing.pages import Figure, Tone
-from migrator.reports.drawing.pictures import Share
-from migrator.reports.drawing.texts import counted, grouped, size_words, span_words
-from migrator.reports.drawing.words import DUE, REASONS
-from migrator.reports.html.page import About, Document, Line, Step, Verdict, page
+from migrator.reports import pictures
+from migrator.reports.pages import About, Document, Figure, Line, Step, Tone, Verdict, page
+from migrator.reports.pictures import Share
+from migrator.reports.words import DUE, REASONS, counted, grouped, size_words, span_words
 
 DRAWN: Final = 15
 """Destinations in the picture; the tables have more."""

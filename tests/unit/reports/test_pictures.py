@@ -1,10 +1,10 @@
-"""Tests of ``migrator.reports.drawing.pictures``."""
+"""Tests of ``migrator.reports.pictures``."""
 
 from __future__ import annotations
 
 import pytest
 
-from migrator.reports.drawing.pictures import WHOLE, Share, bars, ladder, legend, stacked
+from migrator.reports.pictures import WHOLE, Share, bars, ladder, legend, stacked
 
 
 def shares(*counts: int) -> list[Share]:

@@ -13,7 +13,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName
 from migrator.preview.report import Preview, preview_document
-from migrator.reports.html import About
+from migrator.reports.pages import About
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from migrator.verify.report import (
     DestinationBalance,

@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from migrator.reports.drawing import pictures
-from migrator.reports.drawing.pages import Figure, Tone
-from migrator.reports.drawing.pictures import Share
-from migrator.reports.drawing.texts import counted
-from migrator.reports.drawing.words import DISCREPANCIES
-from migrator.reports.html.page import About, Document, Line, Step, Verdict, page
+from migrator.reports import pictures
+from migrator.reports.pages import About, Document, Figure, Line, Step, Tone, Verdict, page
+from migrator.reports.pictures import Share
+from migrator.reports.words import DISCREPANCIES, counted
 from migrator.verify.report import Verdict as Outcome
 
 DRAWN: Final = 15

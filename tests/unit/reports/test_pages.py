@@ -1,4 +1,4 @@
-"""Tests of ``migrator.reports.html.page``: what all pages have to keep."""
+"""Tests of ``migrator.reports.pages``: what all pages have to keep."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 from jinja2 import UndefinedError
 
 from migrator.nservicebus.timeouts import QueueName
-from migrator.reports.drawing.texts import visible
-from migrator.reports.html import preview_page, verify_page
-from migrator.reports.html.page import About, page
-from tests.unit.reports.html.reading import Page, read, spaced
-from tests.unit.reports.html.samples import (
+from migrator.reports.pages import About, page
+from migrator.reports.preview import preview_page
+from migrator.reports.verify import verify_page
+from migrator.reports.words import visible
+from tests.unit.reports.reading import Page, read, spaced
+from tests.unit.reports.samples import (
     ABOUT,
     HOSTILE,
     balance,
@@ -117,7 +118,5 @@ def test_what_is_missing_is_an_error() -> None:
 
 def test_the_templates_are_in_the_package() -> None:
     """Where a wheel has them, too."""
-    names = {each.name for each in (files("migrator.reports.html") / "templates").iterdir()}
-    assert names >= {"page.html", "preview.html", "verify.html"}
-    names = {each.name for each in (files("migrator.reports.drawing") / "templates").iterdir()}
-    assert names >= {"parts.html", "base.css"}
+    names = {each.name for each in (files("migrator.reports") / "templates").iterdir()}
+    assert names >= {"page.html", "preview.html", "verify.html", "parts.html", "base.css"}

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.reports.html.verify``."""
+"""Tests of ``migrator.reports.verify``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.timeouts import BatchId
-from migrator.reports.html import verify_page
+from migrator.reports.verify import verify_page
 from migrator.verify.report import Discrepancy, LevelBalance
-from tests.unit.reports.html.reading import Page, read
-from tests.unit.reports.html.samples import ABOUT, balance, found, place, verification
+from tests.unit.reports.reading import Page, read
+from tests.unit.reports.samples import ABOUT, balance, found, place, verification
 
 GONE: dict[str, Any] = {"counts": {Discrepancy.ROWS_GONE: 41}, "discrepancies": [found()]}
 

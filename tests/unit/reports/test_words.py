@@ -1,11 +1,24 @@
-"""Tests of ``migrator.reports.drawing.texts``."""
+"""Tests of ``migrator.reports.words``."""
 
 from __future__ import annotations
 
 import pytest
 from markupsafe import Markup
 
-from migrator.reports.drawing.texts import counted, grouped, marked, size_words, span_words, visible
+from migrator.nservicebus.conversion import Reason
+from migrator.preview.report import BEYOND, SPANS
+from migrator.reports.words import (
+    DISCREPANCIES,
+    DUE,
+    REASONS,
+    counted,
+    grouped,
+    marked,
+    size_words,
+    span_words,
+    visible,
+)
+from migrator.verify.report import Discrepancy
 
 
 def test_numbers_are_grouped() -> None:
@@ -60,3 +73,10 @@ def test_backticks_mark_code() -> None:
     """And nothing else gets through."""
     assert marked("run `migrator <x>` & go") == "run <code>migrator &lt;x&gt;</code> &amp; go"
     assert marked("one ` <alone>") == "one ` &lt;alone&gt;"
+
+
+def test_every_code_has_its_words() -> None:
+    """And no words are about a code that is gone."""
+    assert set(REASONS) == set(Reason)
+    assert set(DISCREPANCIES) == set(Discrepancy)
+    assert list(DUE) == [*(name for name, _ in SPANS), BEYOND]
