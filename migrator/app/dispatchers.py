@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import cached_property
 from typing import Final
 
@@ -19,7 +20,7 @@ from migrator.dispatcher.receive import DelayedMessageHandler, Storing
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.states import Mode
-from migrator.ledger.work import Background, StoreEndpoint
+from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
@@ -98,8 +99,8 @@ class DispatcherWiring:
         plan: DispatcherPlan,
         run: RunId,
         *,
-        storing: Background,
-        claiming: Background,
+        storing: Executor,
+        claiming: Executor,
         sent: Callable[[float], None],
         settled: Callable[[int, float], None],
         tracer: Tracer,

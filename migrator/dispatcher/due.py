@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -30,15 +31,7 @@ from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefu
 from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import (
-    Background,
-    Batch,
-    Clock,
-    FaultPoint,
-    Lease,
-    Pending,
-    StoreEndpoint,
-)
+from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
@@ -336,7 +329,7 @@ class Poller:
 class _Claiming:
     """A claim under way, with the control messages that asked for it."""
 
-    pending: Pending[Sequence[Claimed]]
+    pending: Future[Sequence[Claimed]]
     deliveries: Sequence[Delivery] = ()
 
 
@@ -351,7 +344,7 @@ class DueRows:
         outbox: Outbox,
         time: DatabaseTime,
         receiver: Receiver,
-        background: Background,
+        background: Executor,
         fault: FaultPoint,
         settled: Callable[[int, float], None],
     ) -> None:
@@ -369,7 +362,7 @@ class DueRows:
         self._tell_settled = settled
         self._control: deque[Delivery] = deque()
         self._claim: _Claiming | None = None
-        self._settling: dict[BatchId, Pending[None]] = {}
+        self._settling: dict[BatchId, Future[None]] = {}
         self._active: set[BatchId] = set()
         self._may_have_left = True
         self._claims_in_vain = False
@@ -391,7 +384,7 @@ class DueRows:
         return self._backoff.error
 
     @property
-    def pending(self) -> Sequence[Pending[object]]:
+    def pending(self) -> Sequence[Future[object]]:
         """What the background is working on."""
         claim = () if self._claim is None else (self._claim.pending,)
         return (*claim, *self._settling.values())
@@ -446,7 +439,7 @@ class DueRows:
         elif self._control:
             self._begin_control()
         elif self._now_s() >= self._next_poll_s:
-            self._claim = _Claiming(self._background.start(self._poll))
+            self._claim = _Claiming(self._background.submit(self._poll))
 
     def _begin_looking_back(self) -> None:
         """Take up what is claimed and in nobody's hands: an earlier session's, or a lost answer."""
@@ -456,7 +449,7 @@ class DueRows:
         def look() -> Sequence[Claimed]:
             return poller.left_open(lease, answered=answered, but_for=active)
 
-        self._claim = _Claiming(self._background.start(look))
+        self._claim = _Claiming(self._background.submit(look))
 
     def _poll(self) -> Sequence[Claimed]:
         """Run in the background."""
@@ -484,7 +477,7 @@ class DueRows:
             claimed = poller.claim_these(tuple(ids), lease)
             return () if claimed is None else (claimed,)
 
-        self._claim = _Claiming(self._background.start(claim), understood)
+        self._claim = _Claiming(self._background.submit(claim), understood)
 
     def _finish_claim(self) -> None:
         if self._claim is None or not self._claim.pending.done():
@@ -545,7 +538,7 @@ class DueRows:
         if sending.waiting or batch in self._settling:
             return
         poller, lease = self._poller, self._lease
-        self._settling[batch] = self._background.start(lambda: poller.settle(sending, lease))
+        self._settling[batch] = self._background.submit(lambda: poller.settle(sending, lease))
 
     def _finish_settling(self) -> None:
         for batch, pending in [*self._settling.items()]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from migrator.delays.routing import DelaysVersion
 from migrator.dispatcher.due import DueRows, Poller
@@ -27,12 +28,15 @@ from migrator.dispatcher.outbox import DatabaseTime, Outbox
 from migrator.dispatcher.receive import DelayedMessageHandler, Receiver
 from migrator.dispatcher.send import AGAIN_AFTER, Sender
 from migrator.errors import MigratorError, TargetUnavailable
-from migrator.ledger.work import Background, Clock, FaultPoint, Lease, Pending, StoreEndpoint, T
+from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.publisher import WindowLimits
 from migrator.telemetry.ports import Tracer
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +78,8 @@ class Dispatcher:
         handler: DelayedMessageHandler | None,
         connection: ConnectionSettings,
         clock: Clock,
-        storing: Background,
-        claiming: Background,
+        storing: Executor,
+        claiming: Executor,
         fault: FaultPoint,
         tracer: Tracer,
         sent: Callable[[float], None],
@@ -143,21 +147,18 @@ class Dispatcher:
             return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
 
 
-class _WakingTheLink:
-    """A background that wakes the broker's thread when its work is done."""
+class _WakingTheLink(Executor):
+    """Wakes the broker's thread whenever a piece of work is done."""
 
-    def __init__(self, background: Background, link: SatelliteLink) -> None:
+    def __init__(self, background: Executor, link: SatelliteLink) -> None:
         self._background = background
         self._link = link
 
-    def start(self, work: Callable[[], T]) -> Pending[T]:
-        def then_wake() -> T:
-            try:
-                return work()
-            finally:
-                self._link.wake()
-
-        return self._background.start(then_wake)
+    def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
+        """Begin *work* behind what was begun before."""
+        future = self._background.submit(work, *args, **options)
+        future.add_done_callback(lambda _done: self._link.wake())
+        return future
 
 
 class DispatcherSession:

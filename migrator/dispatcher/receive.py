@@ -13,6 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,7 +25,7 @@ from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, PassedOn
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.rules import to_pass_on
 from migrator.errors import Interrupted, LeaseLost, MigratorError, RowRefused
-from migrator.ledger.work import Background, Clock, FaultPoint, Lease, Pending, StoreEndpoint
+from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Rules
 from migrator.nservicebus.recoverability import Failure, is_renewed
 from migrator.nservicebus.satellites import (
@@ -236,7 +237,7 @@ class Receiver:
         policy: RecoverabilityPolicy,
         outbox: Outbox,
         time: DatabaseTime,
-        background: Background,
+        background: Executor,
         fault: FaultPoint,
     ) -> None:
         """Handle what *link* delivers; without *handler* there is nothing to be delivered."""
@@ -251,7 +252,7 @@ class Receiver:
         self._waiting: deque[Delivery] = deque()
         self._in_work: Sequence[Delivery] = ()
         self.backoff = Backoff()
-        self.pending: Pending[Handled] | None = None
+        self.pending: Future[Handled] | None = None
         """The chunk that is being handled."""
 
     @property
@@ -279,7 +280,7 @@ class Receiver:
         if self.backoff.may_try(now_s):
             chunk, lease = next_chunk(self._waiting), self._lease
             self._in_work = chunk
-            self.pending = self._background.start(lambda: handler.handle(chunk, lease))
+            self.pending = self._background.submit(lambda: handler.handle(chunk, lease))
 
     def finish(self, *, now_s: float) -> None:
         """Settle the chunk that was handled; what it wants sent waits in the outbox.

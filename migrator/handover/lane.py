@@ -1,7 +1,7 @@
 """One lane's work while it holds its lease and its link: recover first, then batch after batch.
 
 A lane is single-threaded; while the broker works on one batch, the next ones are claimed and
-converted in the background, in order. Whatever ends a session (a lost wire, a lost lease, a
+converted in the background, in order. Whatever ends a session (a lost connection, a lost lease, a
 kill), the next one begins with ``recover`` and finds all it needs in the ledger.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
 from migrator.errors import LedgerError, MessageTooLarge, SourceGone
-from migrator.handover.ahead import Ahead
-from migrator.handover.claiming import Claimer
+from migrator.handover.claiming import Claimer, PassSize
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.ports import Link
+from migrator.handover.prefetch import Prefetcher
 from migrator.handover.prepare import Prepared, Preparer
-from migrator.handover.size import PassSize
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.ports import Batches
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Background, Batch, Clock, Lease, Pending
+from migrator.ledger.work import Batch, Clock, Lease
 from migrator.nservicebus.timeouts import BatchId
 from migrator.nservicebus.tracing import Traced
 from migrator.telemetry.ports import NoTracer, Passage, Tracer
@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 
 _WORK: Final = "hand over"
 """As traces name it."""
-_AHEAD: Final = 2
-"""Batches under way behind the one in hand: one is claimed while the other is converted."""
 
 HandedOver = Callable[[Batch, int, float], None]
 """Called with a batch that is handed over, how many of its rows went to the broker, and how many
@@ -49,21 +47,21 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """What outlives a session: the same for every link this lane will have."""
+class LaneSetup:
+    """What one lane hands over with; it outlives its links, each of which gets a session."""
 
     batches: Batches
     clock: Clock
     claimer: Claimer
     preparer: Preparer
     direct: DirectHandOver
-    claiming: Background
+    claiming: Executor
     """Does one claim after the other; the claimer is not made for two at once."""
-    preparing: Background
+    preparing: Executor
     """Prepares one batch after the other, and may wait for *claiming*."""
     pace: Callable[[], Pace]
     """Asked before every batch."""
-    settled: HandedOver = lambda _batch, _rows, _seconds: None
+    handed_over: HandedOver = lambda _batch, _rows, _seconds: None
     tracer: Tracer = field(default_factory=NoTracer)
 
 
@@ -72,7 +70,7 @@ class LaneSession:
 
     def __init__(
         self,
-        parts: LaneParts,
+        setup: LaneSetup,
         *,
         lease: Lease,
         link: Link,
@@ -80,26 +78,35 @@ class LaneSession:
         guard: Callable[[], None] = lambda: None,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Work on *lease*'s lane over *link*; staging is opened when first needed.
+        """Work under *lease* over *link*; staging is opened when first needed.
 
         Args:
-            parts: What outlives the session.
-            lease: The lane.
+            setup: What outlives the session.
+            lease: The lane's.
             link: The broker.
             open_staged: Given what to do again and again while receipts are waited for.
             guard: Raises when everything is to stop, or when the lane is no longer ours.
             may_claim: Whether overdue rows may be claimed while receipts are waited for.
         """
-        self._may_claim = may_claim
-        self._guard = guard
-        self._parts = parts
+        self._setup = setup
+        self._batches = setup.batches
         self._lease = lease
         self._link = link
         self._open_staged = open_staged
+        self._guard = guard
+        self._may_claim = may_claim
         self._staged: StagedHandOver | None = None
-        self._ahead: Ahead[Prepared | None] = Ahead(self._serve, lane=lease.lane)
-        self._size = PassSize(lambda: parts.pace().batch_rows)
-        self._begun_s: dict[BatchId, float] = {}
+        self._size = PassSize(lambda: setup.pace().batch_rows)
+        self._prefetcher = Prefetcher(
+            claimer=setup.claimer,
+            preparer=setup.preparer,
+            claiming=setup.claiming,
+            preparing=setup.preparing,
+            clock=setup.clock,
+            lease=lease,
+            rows=lambda: self._size.rows,
+            serve=self._serve,
+        )
         self._traced: dict[BatchId, Sequence[Traced]] = {}
         self.doing = "starting"
         self.stuck: SourceGone | None = None
@@ -113,16 +120,16 @@ class LaneSession:
         the document store, and what is claimed need not wait for that. What came from a store
         that is gone stays as it is, and stops nothing else.
         """
-        opened = self._parts.batches.open_batches(self._lease)
+        opened = self._batches.open_batches(self._lease)
         for batch in opened:
             if batch.mode is Mode.DIRECT and batch.state not in HALF_DONE:
                 self._take_up(batch)
         for batch in opened:
             if batch.state in (BatchState.STAGING, BatchState.STAGED):
-                self._parts.batches.advance(batch, Event.ABANDON, self._lease)
+                self._batches.advance(batch, Event.ABANDON, self._lease)
             elif batch.state is BatchState.COMMITTING:
                 self._resolve(batch)
-        for batch in self._parts.batches.open_batches(self._lease):
+        for batch in self._batches.open_batches(self._lease):
             if batch.state not in HALF_DONE:
                 self._take_up(batch)
         for batch in opened:
@@ -135,7 +142,7 @@ class LaneSession:
         Args:
             may_claim: False while draining: only what is already claimed is finished.
         """
-        prepared = self._next(may_claim=may_claim)
+        prepared = self._prefetcher.next(may_claim=may_claim)
         if prepared is None:
             return self._finish_receipts()
         self._hand_over(prepared)
@@ -146,7 +153,7 @@ class LaneSession:
 
         A quarantine retry does so, and `migrator batch resolve --as claimed`.
         """
-        put_in = self._parts.batches.put_in(self._lease)
+        put_in = self._batches.put_in(self._lease)
         for batch in put_in:
             self._take_up(batch)
         return bool(put_in)
@@ -158,36 +165,9 @@ class LaneSession:
 
     def close(self) -> None:
         """Let the background finish, so that the next session sees what it claimed."""
-        self._ahead.end()
+        self._prefetcher.end()
 
     # ── the parts of a turn ─────────────────────────────────────────────────────────────────
-
-    def _next(self, *, may_claim: bool) -> Prepared | None:
-        """Return the next batch, and have those behind it worked on meanwhile."""
-        prepared = None
-        while prepared is None and self._ahead:
-            prepared = self._ahead.next()
-        if prepared is None and may_claim:
-            prepared = self._ahead.result_of(self._begin_one())
-        if prepared is not None and may_claim:
-            while len(self._ahead) < _AHEAD:
-                self._ahead.add(self._begin_one())
-        return prepared
-
-    def _begin_one(self, *, only_overdue: bool = False) -> Pending[Prepared | None]:
-        parts, lease, rows = self._parts, self._lease, self._size.rows
-        claimed = parts.claiming.start(
-            lambda: parts.claimer.claim(lease, max_rows=rows, only_overdue=only_overdue)
-        )
-
-        def prepare() -> Prepared | None:
-            batch = claimed.result()
-            if batch is None:
-                return None
-            self._begun_s[batch.id] = parts.clock.monotonic_s()
-            return parts.preparer.prepare(batch, lease)
-
-        return parts.preparing.start(prepare)
 
     def _serve(self) -> None:
         self._link.serve()
@@ -195,8 +175,8 @@ class LaneSession:
             self._count_settled(self._staged, wait_s=0.0)
 
     def _hand_over(self, prepared: Prepared) -> None:
-        began_s = self._parts.clock.monotonic_s()
-        self._begun_s.setdefault(prepared.batch.id, began_s)
+        began_s = self._setup.clock.monotonic_s()
+        self._prefetcher.claimed_s.setdefault(prepared.batch.id, began_s)
         try:
             if prepared.batch.mode is Mode.STAGED and prepared.messages:
                 self._hand_over_staged(prepared)
@@ -204,16 +184,16 @@ class LaneSession:
                 self._hand_over_directly(prepared)
         except MessageTooLarge as exc:
             # learnt the hard way; the next session prepares the batch anew and quarantines
-            self._parts.preparer.limit_bodies(exc.limit_bytes)
+            self._setup.preparer.limit_bodies(exc.limit_bytes)
             raise
         self._hold_rate(len(prepared.messages), began_s)
 
     def _hand_over_directly(self, prepared: Prepared) -> None:
-        batch, unroutable = self._parts.direct.hand_over(
+        batch, unroutable = self._setup.direct.hand_over(
             prepared, self._link, self._lease, tell=self._tell
         )
         taken = [each for each in prepared.messages if each.row_index not in unroutable]
-        self._traced[batch.id] = self._parts.tracer.pick(taken)
+        self._traced[batch.id] = self._setup.tracer.pick(taken)
         self._count(batch, len(taken))
 
     def _tell(self, doing: str) -> None:
@@ -233,12 +213,12 @@ class LaneSession:
                     "rows": self._size.rows,
                 },
             )
-            prepared = self._parts.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
-        self._traced[prepared.batch.id] = self._parts.tracer.pick(prepared.messages)
+            prepared = self._setup.preparer.prepare(self._as_claimed(prepared.batch), self._lease)
+        self._traced[prepared.batch.id] = self._setup.tracer.pick(prepared.messages)
         self._count_settled(staged, wait_s=0.0)
 
     def _as_claimed(self, batch: Batch) -> Batch:
-        found = self._parts.batches.find(batch.id)
+        found = self._batches.find(batch.id)
         if found is None:
             raise LedgerError(f"batch {batch.id} is no longer in the ledger")
         return found
@@ -253,7 +233,7 @@ class LaneSession:
 
     def _resolve(self, batch: Batch) -> None:
         self.doing = f"resolving batch {batch.id}"
-        rows = frozenset(row.row_index for row in self._parts.batches.rows(batch))
+        rows = frozenset(row.row_index for row in self._batches.rows(batch))
         outcome = self._staging().resolve(batch, rows)
         _log.info(
             "an interrupted commit is resolved",
@@ -267,18 +247,13 @@ class LaneSession:
             "taking up a batch left open",
             extra={"action": "batch_recovered", "batch": batch.id, "state": str(batch.state)},
         )
-        answered = self._parts.direct.answered(batch)
-        prepared = self._parts.preparing.start(
-            lambda: self._parts.preparer.prepare(batch, self._lease, answered=answered)
-        )
-        self._hand_over(self._ahead.result_of(prepared))
+        answered = self._setup.direct.answered(batch)
+        self._hand_over(self._prefetcher.prepare(batch, answered=answered))
 
     def _resume(self, batch: Batch) -> Batch | None:
         self.doing = f"finishing the {batch.state} of batch {batch.id}"
         try:
-            resumed = self._ahead.result_of(
-                self._parts.claiming.start(lambda: self._parts.claimer.resume(batch, self._lease))
-            )
+            resumed = self._prefetcher.resume(batch)
         except SourceGone as exc:
             self.stuck = exc
             _log.error(
@@ -312,15 +287,9 @@ class LaneSession:
         self._guard()
         if not self._staging().receipts_are_late:
             return
-        while prepared := self._next_overdue():
+        while prepared := self._prefetcher.next_overdue(may_claim=self._may_claim()):
             self._hand_over(prepared)
         self.doing = self._waiting()
-
-    def _next_overdue(self) -> Prepared | None:
-        taken = self._ahead.take(_is_direct)
-        if taken is None and self._may_claim():
-            taken = self._ahead.result_of(self._begin_one(only_overdue=True))
-        return taken
 
     def _waiting(self) -> str:
         return self._staging().late_receipt() or "waiting for receipts"
@@ -340,10 +309,10 @@ class LaneSession:
             self._count(batch, rows)
 
     def _count(self, batch: Batch, rows: int) -> None:
-        now_s = self._parts.clock.monotonic_s()
-        seconds = now_s - self._begun_s.pop(batch.id, now_s)
-        self._parts.settled(batch, rows, seconds)
-        self._parts.tracer.tell(
+        now_s = self._setup.clock.monotonic_s()
+        seconds = now_s - self._prefetcher.claimed_s.pop(batch.id, now_s)
+        self._setup.handed_over(batch, rows, seconds)
+        self._setup.tracer.tell(
             Passage(
                 work=_WORK,
                 endpoint=batch.endpoint,
@@ -369,14 +338,10 @@ class LaneSession:
 
     def _hold_rate(self, rows: int, began_s: float) -> None:
         """Wait until *rows* are no more than the rate allows; a new rate counts at once."""
-        while rows and (limit := self._parts.pace().rate_limit_per_s):
-            left_s = began_s + rows / limit - self._parts.clock.monotonic_s()
+        while rows and (limit := self._setup.pace().rate_limit_per_s):
+            left_s = began_s + rows / limit - self._setup.clock.monotonic_s()
             if left_s <= 0:
                 return
             self._guard()
             self.doing = f"throttled: rate limit of {limit} messages/s"
             self._link.idle(min(left_s, 0.5))
-
-
-def _is_direct(prepared: Prepared | None) -> bool:
-    return prepared is not None and prepared.batch.mode is Mode.DIRECT

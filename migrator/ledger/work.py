@@ -1,18 +1,15 @@
-"""Time, background work, and the values that all sides name: endpoint, lease, batch."""
+"""Time, and the values that all sides name: endpoint, lease, batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from migrator.ledger.states import BatchState, Mode
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, RunId
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 FaultPoint = Callable[[str], None]
 """Called with the name of each step; tests make it kill the process, otherwise it does nothing."""
@@ -31,30 +28,6 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float:
         """Return seconds of a clock that never jumps; for ages and deadlines."""
-        ...
-
-
-class Pending(Protocol[T_co]):
-    """A result that is being worked on elsewhere."""
-
-    def done(self) -> bool:
-        """Return whether ``result`` would return, or raise, without waiting."""
-        ...
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for at most *timeout_s* seconds; return whether it is done."""
-        ...
-
-    def result(self) -> T_co:
-        """Wait for the work and return its result, or raise what it raised."""
-        ...
-
-
-class Background(Protocol):
-    """Somewhere to do the next thing while this one is still going on."""
-
-    def start(self, work: Callable[[], T]) -> Pending[T]:
-        """Begin *work*, behind what was begun before, and return at once."""
         ...
 
 

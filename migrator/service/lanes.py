@@ -24,7 +24,7 @@ from migrator.errors import (
 )
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
-from migrator.handover.lane import HandedOver, LaneParts, LaneSession
+from migrator.handover.lane import HandedOver, LaneSession, LaneSetup
 from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
 from migrator.ledger.owner import is_surely_dead
@@ -34,7 +34,7 @@ from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
 from migrator.service.lane_allocator import LaneAllocator
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.throttle import ClaimGuard, Throttle
-from migrator.service.worker import Backoff, OneByOne, Stop, WorkerThread
+from migrator.service.worker import Backoff, Stop, WorkerThread, one_by_one
 from migrator.telemetry.ports import Tracer
 
 _log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class LaneOpener:
         self._app = app
         self._throttle = throttle
         self._names = [endpoint.name for endpoint, _ in runs]
-        self._parts = LaneParts(
+        self._setup = LaneSetup(
             batches=app.batches,
             clock=app.clock,
             claimer=app.new_claimer(
@@ -132,10 +132,10 @@ class LaneOpener:
                 clock=app.clock,
                 fault=app.fault,
             ),
-            claiming=OneByOne(pools, "claiming"),
-            preparing=OneByOne(pools, "preparing"),
+            claiming=one_by_one(pools, "claiming"),
+            preparing=one_by_one(pools, "preparing"),
             pace=runtime.pace,
-            settled=settled,
+            handed_over=settled,
             tracer=tracer,
         )
 
@@ -143,9 +143,9 @@ class LaneOpener:
         """Connect for the lane of *held*."""
         app, lease = self._app, held.lease
         link = app.open_link(lease, check)
-        self._parts.preparer.limit_frames(link.frame_max_bytes)
+        self._setup.preparer.limit_frames(link.frame_max_bytes)
         session = LaneSession(
-            self._parts,
+            self._setup,
             lease=lease,
             link=link,
             open_staged=partial(app.open_staged, link, lease),

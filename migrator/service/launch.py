@@ -48,7 +48,7 @@ from migrator.service.throttle import (
     log_pauses,
 )
 from migrator.service.throttle_signals import believe_as_told, build_throttles
-from migrator.service.worker import OneByOne, Stop, WorkerPool
+from migrator.service.worker import Stop, WorkerPool, one_by_one
 from migrator.telemetry.ports import Tracer
 from migrator.web.listener import own_socket
 from migrator.web.metrics import Instruments
@@ -287,8 +287,8 @@ class _Daemon:
         dispatcher = wiring.new(
             plan,
             next(run for endpoint, run in self._runs if endpoint == plan.endpoint),
-            storing=OneByOne(self._ends, "storing"),
-            claiming=OneByOne(self._ends, "dispatching"),
+            storing=one_by_one(self._ends, "storing"),
+            claiming=one_by_one(self._ends, "dispatching"),
             sent=lambda late_s: instruments.sent(name, lateness_s=late_s),
             settled=lambda rows, seconds: instruments.batch_settled(
                 name, mode, seconds=seconds, rows=rows

@@ -7,13 +7,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Generic
 
 from migrator.errors import Interrupted, LedgerAdopted, LedgerBehind, MigratorError
-from migrator.ledger.work import T
 from migrator.nservicebus.timeouts import Lane
 
 _log = logging.getLogger(__name__)
@@ -46,32 +44,9 @@ class Stop:
             raise Interrupted("asked twice to stop")
 
 
-class OneByOne:
-    """``ports.Background`` by one thread, which does what it is given in order."""
-
-    def __init__(self, pools: ExitStack, name: str) -> None:
-        """Make a thread that *pools* end."""
-        self._pool = pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
-
-    def start(self, work: Callable[[], T]) -> _Work[T]:
-        """Begin *work* behind what was begun before."""
-        return _Work(self._pool.submit(work))
-
-
-class _Work(Generic[T]):
-    """``ports.Pending`` by a future."""
-
-    def __init__(self, future: Future[T]) -> None:
-        self._future = future
-
-    def done(self) -> bool:
-        return self._future.done()
-
-    def wait(self, timeout_s: float) -> bool:
-        return bool(wait([self._future], timeout_s).done)
-
-    def result(self) -> T:
-        return self._future.result()
+def one_by_one(pools: ExitStack, name: str) -> Executor:
+    """Return a thread that does what it is given in order, until *pools* end."""
+    return pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
 
 
 class Backoff:

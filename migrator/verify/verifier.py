@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from migrator.delays.routing import TOP_LEVEL
-from migrator.ledger.work import T
 from migrator.nservicebus.timeouts import BatchId
 from migrator.verify.counting import count_levels
 from migrator.verify.evidence import Line
@@ -30,6 +30,8 @@ from migrator.verify.report import (
 )
 from migrator.verify.rows import RowPass
 from migrator.verify.sweep import FirstLook, sweep
+
+T = TypeVar("T")
 
 
 class Verifier:

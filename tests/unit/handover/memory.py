@@ -11,7 +11,9 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
+from typing import Any, ParamSpec, TypeVar
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import Unreachable
@@ -20,7 +22,7 @@ from migrator.handover.ports import Delayed, Held
 from migrator.ledger.held_destinations import HeldDestination, SqlHeldDestinations
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, RAISES_ATTEMPT, BatchState, Event, Mode, next_state
-from migrator.ledger.work import Batch, Lease, Pending, StoreEndpoint, T
+from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import (
@@ -39,6 +41,10 @@ from migrator.stores.ports import Claim, ClaimRequest, Cursor
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ENDPOINT = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
 LEASE = Lease(lane=Lane(0), owner="test", token=1)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Killed(BaseException):
@@ -374,31 +380,19 @@ class MemoryDestinations(Destinations):
         return {name: self.lost[name] for name in names if name in self.lost}
 
 
-class AtOnce:
+class AtOnce(Executor):
     """Does background work on the spot, and remembers what it raised."""
 
-    def start(self, work: Callable[[], T]) -> Pending[T]:
-        return _Done(work)
-
-
-class _Done(Pending[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._error: Exception | None = None
+    def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
+        future = self.future()
         try:
-            self._value = work()
+            future.set_result(work(*args, **options))
         except Exception as exc:
-            self._error = exc
+            future.set_exception(exc)
+        return future
 
-    def done(self) -> bool:
-        return True
-
-    def wait(self, timeout_s: float) -> bool:
-        return True
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value
+    def future(self) -> Future[Any]:
+        return Future()
 
 
 def timeout(number: int, due_in_s: float, destination: str = "Billing") -> StoredTimeout:
@@ -425,23 +419,25 @@ class Slowly(AtOnce):
         self.collected = 0
         """How many results were asked for."""
 
-    def start(self, work: Callable[[], T]) -> Pending[T]:
-        return _Slow(self, super().start(work))
+    def future(self) -> Future[Any]:
+        return _Slow(self)
 
 
-class _Slow(Pending[T]):
-    def __init__(self, background: Slowly, work: Pending[T]) -> None:
+class _Slow(Future[Any]):
+    def __init__(self, background: Slowly) -> None:
+        super().__init__()
         self._background = background
-        self._work = work
         self._left_s = background.seconds
 
     def done(self) -> bool:
         return self._left_s == 0
 
-    def wait(self, timeout_s: float) -> bool:
+    def exception(self, timeout: float | None = None) -> BaseException | None:
         self._left_s -= 0 if self.done() else 1
-        return self.done()
+        if not self.done():
+            raise TimeoutError
+        return super().exception()
 
-    def result(self) -> T:
+    def result(self, timeout: float | None = None) -> Any:
         self._background.collected += 1
-        return self._work.result()
+        return super().result()

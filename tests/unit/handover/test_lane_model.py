@@ -25,7 +25,7 @@ from migrator.errors import (
 from migrator.handover.claiming import Claimer
 from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
-from migrator.handover.lane import LaneParts, LaneSession, Pace
+from migrator.handover.lane import LaneSession, LaneSetup, Pace
 from migrator.handover.ports import Delayed
 from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
@@ -88,7 +88,7 @@ class World:
 
     def process(
         self, mode: Mode, fault: Callable[[str], None] = lambda _name: None
-    ) -> tuple[LaneSession, MemoryLink, LaneParts]:
+    ) -> tuple[LaneSession, MemoryLink, LaneSetup]:
         """Start a process: everything but ledger and broker is new."""
         self.holding = Holding(
             books=self.ledger.held,
@@ -100,7 +100,7 @@ class World:
             renamed={},
         )
         self.holding.begin([ENDPOINT])
-        parts = LaneParts(
+        parts = LaneSetup(
             batches=self.ledger,
             clock=self.clock,
             claimer=Claimer(
@@ -134,7 +134,7 @@ class World:
 
     def session(
         self,
-        parts: LaneParts,
+        parts: LaneSetup,
         fault: Callable[[str], None],
         guard: Callable[[], None] = lambda: None,
         *,
