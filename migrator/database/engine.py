@@ -138,7 +138,7 @@ def writing(
         yield connection
 
 
-def query(
+def retrying_read(
     engine: Engine, work: Callable[[Connection], T], *, failed: type[MigratorError], doing: str
 ) -> T:
     """Return what *work* reads, tried again a little later while the database is unavailable."""

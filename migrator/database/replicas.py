@@ -17,7 +17,6 @@ from typing import Final
 from sqlalchemy import Engine, text
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.errors import StoreError
 
 _REPLICAS: Final = text(
@@ -50,7 +49,7 @@ class ReplicaLag:
         if self._engine.dialect.name != "postgresql":
             raise StoreError("only PostgreSQL tells how far its replicas are behind")
         doing = "reading how far replicas are behind"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             found = connection.execute(_REPLICAS).all()
         if not found:
             raise StoreError("no replica is connected")

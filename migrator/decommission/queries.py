@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Engine, func, inspect, select, text
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.decommission.report import LedgerSnapshot, Statement, read_bindings
 from migrator.errors import LedgerError, StoreError
@@ -59,14 +58,14 @@ class DecommissionStore:
     def rows(self, source: str) -> int | None:
         """Return how many rows the table has, or None when there is no such table."""
         doing = f"counting the rows of {source}"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             return self._rows(connection, source)
 
     def others_with_rows(self, source: str) -> Sequence[EndpointName]:
         """Return the endpoints of all other tables that have a row."""
         others = [each for each in self._store.endpoints() if each.source != source]
         doing = "looking into other timeouts tables"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             return [
                 each.name
                 for each in others
@@ -78,7 +77,7 @@ class DecommissionStore:
         if self.is_shared:
             return ()
         doing = f"looking for {source}"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             if not self._exists(connection, source):
                 return ()
         archived = self._archive_name(self._store.location(source)[1])
@@ -104,7 +103,7 @@ class DecommissionStore:
         if self.is_shared:
             raise StoreError(f"the table of {source} is shared with others; it was not dropped")
         doing = f"dropping {source}"
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, StoreError, doing=doing) as connection:
             if not self._exists(connection, source):
                 return 0
             self._store.legacy_table(source)  # whoever looked later would wait for our own lock
@@ -150,7 +149,7 @@ class DecommissionLedger:
         """Return what there is now, without leases of owners that *ignoring* says yes to."""
         batch, row = self._tables.batch.c, self._tables.timeout.c
         doing = f"looking up what is left of {source}"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
 
             def one(query: Any) -> int:
                 return int(connection.scalar(query) or 0)
@@ -194,7 +193,7 @@ class DecommissionLedger:
         event = self._tables.event.c
         query = select(event.detail).where(event.kind.in_(_KINDS)).order_by(event.id)
         doing = "reading the audit trail"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             found = connection.scalars(query).all()
         for detail in map(json.loads, found):
             if detail["source"] == source:

@@ -6,8 +6,7 @@ Rules of this file: only the lane's owner forgets, and what is forgotten is stil
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -64,7 +63,8 @@ class DispatchedBatches:
         is forgotten, a redelivered message that would make it again is recognised; afterwards it
         becomes a new row and is sent once more.
         """
-        with self._writing(f"pruning batches of lane {lease.lane}") as connection:
+        doing = f"pruning batches of lane {lease.lane}"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._tables, lease)
             if connection.dialect.name == "postgresql":
                 connection.execute(_POSTGRESQL_SETTINGS)
@@ -165,11 +165,6 @@ class DispatchedBatches:
         row = self._tables.timeout
         found = select(row.c.id).where(row.c.batch_id == batch.c.id, *which).limit(1)
         return found.correlate(batch).scalar_subquery().is_not(None)
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            yield connection
 
 
 def _is_sent(batch: Table, lease: Lease) -> ColumnElement[bool]:

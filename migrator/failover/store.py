@@ -28,7 +28,6 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.portable import pair_in
 from migrator.database.types import byte_length, database_now
 from migrator.errors import StoreError
@@ -135,7 +134,7 @@ class SqlFailover:
         aside = [self._ledger.lease_name(each) for each in (RECALL_LANE, SCAN_LANE)]
         query = select(func.max(lease.renewed_at)).where(lease.name.not_in(aside))
         doing = "asking for the last sign of life"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             found: datetime | None = connection.scalar(query)
         return found
 
@@ -149,7 +148,7 @@ class SqlFailover:
         if since is not None:
             query = query.where(or_(run.ended_at.is_(None), run.ended_at >= since))
         doing = "asking for the cutoffs of runs"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             found = [json.loads(each).get("cutoff_s") for each in connection.scalars(query)]
         return {timedelta(seconds=each) for each in found if isinstance(each, int)}
 
@@ -157,7 +156,7 @@ class SqlFailover:
         """Return those of *ids* that neither the store nor the ledger has."""
         left, row = {*ids}, self._ledger.timeout.c
         doing = "looking for rows of a staging queue"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             for some in _chunks(sorted(left)):
                 left -= {*connection.scalars(select(row.store_id).where(row.store_id.in_(some)))}
             for endpoint in self._store.endpoints():
@@ -176,7 +175,7 @@ class SqlFailover:
     ) -> Settlement:
         """Settle every row of the window; *finish* ends the transaction. None: roll it back."""
         doing = "settling what the database lost"
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             work = _Work(connection, self._ledger, self._store, self._claims, terms, lease)
             found = work.settle(seen)

@@ -7,15 +7,13 @@ that it names hold what they say, and one with a new id knows nothing of those q
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, Engine, func, select, update
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.errors import DatabaseFailedOver, LedgerError, LedgerMissing, PreflightRefused
@@ -74,7 +72,7 @@ class SqlAdoption:
             LedgerMissing: There is none.
         """
         doing = "looking where the ledger is"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             return self._look(connection)
 
     def adopt(self) -> str:
@@ -89,7 +87,7 @@ class SqlAdoption:
             LedgerError: A recall into a document store is half done. Its messages are known by
                 the former id alone. Nothing was changed.
         """
-        with self._writing("adopting the ledger") as connection:
+        with writing(self._engine, LedgerError, doing="adopting the ledger") as connection:
             found = self._look_alone(connection)
             self._demand_no_recall(connection)
             self._keep_former_id(connection, found.ledger_id)
@@ -111,7 +109,8 @@ class SqlAdoption:
         Raises:
             PreflightRefused: Somebody works here. Nothing was changed.
         """
-        with self._writing("recording where the ledger is") as connection:
+        doing = "recording where the ledger is"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             found = self._look_alone(connection)
             if found.is_moved:
                 self._free_lanes(connection)
@@ -122,7 +121,7 @@ class SqlAdoption:
     def why_failed_over(self) -> str | None:
         """Return why another server must have taken over; None: none has."""
         doing = "asking which server it is"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             try:
                 demand_same_server(connection, self._tables)
             except DatabaseFailedOver as exc:
@@ -220,11 +219,6 @@ class SqlAdoption:
 
     def _record(self, connection: Connection, kind: str, detail: Mapping[str, object]) -> None:
         connection.execute(self._runs.event(kind, detail=detail, batch=None))
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            yield connection
 
 
 def told_holders(holders: Sequence[Holder]) -> str:

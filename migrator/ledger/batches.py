@@ -7,14 +7,13 @@ when the call returns; no row matched means that somebody else owns the batch no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, select, update
 
-from migrator.database.engine import reading, writing, writing_once
+from migrator.database.engine import reading, retrying_read, writing, writing_once
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, for_update
 from migrator.database.types import database_now
@@ -60,7 +59,7 @@ class SqlBatches:
         """Return the lane's open batches; see ``ports.Batches``."""
         batch = self._tables.batch
         mine = (batch.c.lane == lease.lane, batch.c.state.in_(OPEN))
-        with self._writing(f"listing lane {lease.lane}") as connection:
+        with writing(self._engine, LedgerError, doing=f"listing lane {lease.lane}") as connection:
             hold_lease(connection, self._tables, lease)
             connection.execute(
                 update(batch)
@@ -84,12 +83,14 @@ class SqlBatches:
         )
 
         def is_there() -> bool:
-            with self._reading(f"looking into lane {lease.lane}") as connection:
+            doing = f"looking into lane {lease.lane}"
+            with reading(self._engine, LedgerError, doing=doing) as connection:
                 return connection.execute(query.limit(1)).first() is not None
 
         if not retrying(is_there):
             return []
-        with self._writing(f"taking over what was put into lane {lease.lane}") as connection:
+        doing = f"taking over what was put into lane {lease.lane}"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._tables, lease)
             rows = connection.execute(for_update(query.order_by(batch.c.id), batch)).all()
             connection.execute(
@@ -103,12 +104,11 @@ class SqlBatches:
         """Return one batch; see ``ports.Batches``."""
         table = self._tables.batch
 
-        def work() -> Batch | None:
-            with self._reading(f"reading batch {batch}") as connection:
-                row = connection.execute(select(table).where(table.c.id == batch)).first()
+        def work(connection: Connection) -> Batch | None:
+            row = connection.execute(select(table).where(table.c.id == batch)).first()
             return None if row is None else batch_of(row)
 
-        return retrying(work)
+        return retrying_read(self._engine, work, failed=LedgerError, doing=f"reading batch {batch}")
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
         """Return the rows that share the batch's state; see ``ports.Batches``."""
@@ -119,11 +119,11 @@ class SqlBatches:
             .order_by(row.row_index)
         )
 
-        def work() -> list[StoredTimeout]:
-            with self._reading(f"reading the rows of batch {batch.id}") as connection:
-                return list(map(_stored, connection.execute(query).all()))
+        def work(connection: Connection) -> list[StoredTimeout]:
+            return list(map(_stored, connection.execute(query).all()))
 
-        return retrying(work)
+        doing = f"reading the rows of batch {batch.id}"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
         """Record *event*; see ``ports.Batches``."""
@@ -158,7 +158,8 @@ class SqlBatches:
         for finding in findings:
             alike[finding.reason, finding.detail].append(finding.row_index)
         may_change = row.c.state.is_(None) | (row.c.state == RowState.QUARANTINED)
-        with self._writing(f"quarantining rows of batch {batch.id}") as connection:
+        doing = f"quarantining rows of batch {batch.id}"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             self._hold_batch(connection, batch, lease)
             for (reason, detail), indexes in alike.items():
                 which = (row.c.batch_id == batch.id, among(row.c.row_index, indexes), may_change)
@@ -174,16 +175,6 @@ class SqlBatches:
         )
         if connection.execute(for_update(query, table)).first() is None:
             raise LeaseLost(f"batch {batch.id} is no longer {lease.owner}'s; nothing was changed")
-
-    @contextmanager
-    def _reading(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            yield connection
 
 
 def batch_of(row: Row[Any]) -> Batch:

@@ -21,7 +21,6 @@ from typing import Final
 from sqlalchemy import Engine, select
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.errors import ClockInDoubt, StoreError
 
@@ -143,7 +142,7 @@ class DatabaseClock:
     def _best_sample(self) -> _Sample:
         best: _Sample | None = None
         doing = "reading the clock"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             for _ in range(_SAMPLES):
                 begun = self._monotonic()
                 moment = connection.execute(select(database_now())).scalar_one()

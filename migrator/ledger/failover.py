@@ -20,7 +20,6 @@ from sqlalchemy import Connection, Engine, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database.engine import open_engine, reading, writing
-from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.errors import (
     DatabaseFailedOver,
@@ -168,7 +167,7 @@ class Continuity:
         if self._engine.dialect.name != "postgresql":
             return
         doing = "asking which server it is"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             self._seen = position_of(connection)
         if self._seen is not None:
             for engine in (self._engine, *self._engines_beside):
@@ -295,7 +294,7 @@ def _apart(engine: Engine) -> Iterator[Connection]:
     apart = open_engine(engine.url)
     doing = "comparing the ledger with what was committed"
     try:
-        with translating(LedgerError, doing=doing), writing(apart) as connection:
+        with writing(apart, LedgerError, doing=doing) as connection:
             yield connection
     finally:
         apart.dispose()

@@ -9,7 +9,6 @@ from datetime import datetime
 from sqlalchemy import Engine, func, select
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.errors import LedgerError
 from migrator.ledger.identity import check_identity
 from migrator.ledger.states import BatchState
@@ -79,7 +78,7 @@ class SqlHandOvers:
         if handed_over_from is not None:
             query = query.where(batch.handed_over_at >= handed_over_from)
         doing = "asking where timeouts were handed over to"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             found = connection.execute(query).all()
         return self._merged(
             HandedOver(

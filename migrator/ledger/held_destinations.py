@@ -15,8 +15,8 @@ from typing import Final
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import reading, writing
-from migrator.database.failures import retrying, translating
+from migrator.database.engine import retrying_read, writing
+from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.delays.routing import Unreachable
 from migrator.errors import LedgerError
@@ -164,12 +164,11 @@ class SqlHeldDestinations:
         table = self._table
         query = select(table).where(table.c.source == endpoint.source).order_by(table.c.destination)
 
-        def work() -> list[HeldDestination]:
-            doing = f"reading the held destinations of {endpoint.name}"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                return [HeldDestination(**row) for row in connection.execute(query).mappings()]
+        def work(connection: Connection) -> list[HeldDestination]:
+            return [HeldDestination(**row) for row in connection.execute(query).mappings()]
 
-        return retrying(work)
+        doing = f"reading the held destinations of {endpoint.name}"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def hold(self, held: HeldDestination) -> None:
         """Record that rows for a destination wait; replaces what was recorded for it."""
@@ -206,7 +205,7 @@ class SqlHeldDestinations:
             table.c.source == endpoint.source, among(table.c.destination, destinations)
         )
         doing = f"freeing destinations of {endpoint.name}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             connection.execute(statement)
 
 

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.errors import LedgerCloned, LedgerError, LedgerMissing
 from migrator.ledger.failover import demand_same_server, record_position
@@ -50,7 +49,7 @@ def check_identity(
         DatabaseFailedOver: Another server has taken over since. Nothing was changed.
     """
     doing = "reading the ledger's identity"
-    with translating(LedgerError, doing=doing), reading(engine) as connection:
+    with reading(engine, LedgerError, doing=doing) as connection:
         row = connection.execute(select(tables.ledger)).first()
         present = identity_of(connection)
         if row is None:

@@ -7,15 +7,14 @@ lane and its batches over is one transaction, which waits for a claim that is ju
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import reading, writing
+from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.failures import retrying, translating
 from migrator.database.portable import among, flag, for_update
 from migrator.database.types import database_now
@@ -60,7 +59,7 @@ class SqlLeases:
         self._ensure(RECALL_LANE)
         if not self._may_take(lane, owner):
             return None
-        with self._writing(f"taking lane {lane}") as connection:
+        with writing(self._engine, LedgerError, doing=f"taking lane {lane}") as connection:
             if lane < RECALL_LANE and self._is_recalling(connection):
                 return None
             row = self._locked(connection, lane)
@@ -92,7 +91,8 @@ class SqlLeases:
 
         def work() -> None:
             table = self._tables.lease
-            with self._writing(f"renewing lane {lease.lane}") as connection:
+            doing = f"renewing lane {lease.lane}"
+            with writing(self._engine, LedgerError, doing=doing) as connection:
                 # should we be stopped between the two statements, the lease ends earlier
                 now = connection.execute(select(database_now())).scalar_one()
                 changed = connection.execute(
@@ -108,7 +108,7 @@ class SqlLeases:
     def surrender(self, lease: Lease) -> None:
         """Free the lane if it is still ours; see ``ports.Leases``."""
         table = self._tables.lease
-        with self._writing(f"freeing lane {lease.lane}") as connection:
+        with writing(self._engine, LedgerError, doing=f"freeing lane {lease.lane}") as connection:
             connection.execute(update(table).where(*self._is_ours(lease)).values(self._free()))
 
     def orphaned_lanes(self) -> Sequence[Lane]:
@@ -124,14 +124,13 @@ class SqlLeases:
         alive = select(lease.c.name).where(lease.c.owner.is_not(None), self._is_alive())
         lanes = select(batch.c.lane).where(batch.c.state.in_(OPEN)).distinct()
 
-        def work() -> list[Lane]:
-            doing = "looking for orphaned lanes"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                living = set(connection.scalars(alive))
-                found = sorted(connection.scalars(lanes))
+        def work(connection: Connection) -> list[Lane]:
+            living = set(connection.scalars(alive))
+            found = sorted(connection.scalars(lanes))
             return [Lane(lane) for lane in found if self._tables.lease_name(lane) not in living]
 
-        return retrying(work)
+        doing = "looking for orphaned lanes"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
         """Return lanes of hand-over with open batches, whoever has them; see ``ports.Leases``."""
@@ -146,12 +145,11 @@ class SqlLeases:
             .distinct()
         )
 
-        def work() -> list[Lane]:
-            doing = "looking for lanes with open batches"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                return sorted(Lane(lane) for lane in connection.scalars(query))
+        def work(connection: Connection) -> list[Lane]:
+            return sorted(Lane(lane) for lane in connection.scalars(query))
 
-        return retrying(work)
+        doing = "looking for lanes with open batches"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
         """Return every lane whose lease is running, with its owner; see ``ports.Leases``.
@@ -163,13 +161,12 @@ class SqlLeases:
             table.c.owner.is_not(None), self._is_alive()
         )
 
-        def work() -> list[tuple[Lane, str]]:
-            doing = "listing the lanes' owners"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                rows = connection.execute(query).all()
+        def work(connection: Connection) -> list[tuple[Lane, str]]:
+            rows = connection.execute(query).all()
             return sorted((self._tables.lane_of(row.name), row.owner) for row in rows)
 
-        return retrying(work)
+        doing = "listing the lanes' owners"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def owner_of(self, lane: Lane) -> str | None:
         """Return who holds *lane* now; see ``ports.Leases``."""
@@ -180,18 +177,18 @@ class SqlLeases:
             self._is_alive(),
         )
 
-        def work() -> str | None:
-            doing = f"looking at lane {lane}"
-            with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-                return connection.scalar(query)
+        def work(connection: Connection) -> str | None:
+            return connection.scalar(query)
 
-        return retrying(work)
+        doing = f"looking at lane {lane}"
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def evict(self, lane: Lane, owner: str) -> None:
         """End the lease of a dead owner; see ``ports.Leases``."""
         table = self._tables.lease
         name = self._tables.lease_name(lane)
-        with self._writing(f"ending the lease of lane {lane}") as connection:
+        doing = f"ending the lease of lane {lane}"
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             connection.execute(
                 update(table)
                 .where(table.c.name == name, table.c.owner == owner)
@@ -265,7 +262,7 @@ class SqlLeases:
             table.c.name == self._tables.lease_name(lane)
         )
         doing = f"looking at lane {lane}"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             self._demand_same_ledger(connection)
             row = connection.execute(query).one()
         return row.owner in (None, owner) or not row.is_alive
@@ -330,8 +327,3 @@ class SqlLeases:
             table.c.name == self._tables.lease_name(lease.lane),
             table.c.token == lease.token,
         )
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
-            yield connection

@@ -21,7 +21,6 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import writing
-from migrator.database.failures import translating
 from migrator.database.portable import MOST_IN_LIST, first_for_update, for_update
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
@@ -86,7 +85,7 @@ class SqlUpkeep:
             )
         )
         doing = f"resolving batch {batch}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             if connection.execute(statement).rowcount != 1:
                 raise LedgerError(f"batch {batch} is not doubtful; nothing was changed")
 
@@ -104,7 +103,7 @@ class SqlUpkeep:
                 lane and may still ask the store. Nothing was changed.
         """
         table, doing = self._tables.batch, f"closing batch {batch}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             self._demand_no_owner(connection, batch)
             query = select(table).where(table.c.id == batch, table.c.state.in_(HALF_DONE))
             found = connection.execute(for_update(query, table)).first()
@@ -174,7 +173,7 @@ class SqlUpkeep:
         purged = 0
         while (at_most is None or purged < at_most) and (not purged or goes_on()):
             doing = "purging settled rows"
-            with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+            with writing(self._engine, LedgerError, doing=doing) as connection:
                 rows = connection.execute(self._purgeable(before, run)).all()
                 if rows:
                     self._delete(connection, rows)

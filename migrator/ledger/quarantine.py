@@ -7,15 +7,13 @@ the batch in its hands; a row that is tried again leaves its old batch, whose si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, insert, select, update
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LedgerError
@@ -26,6 +24,7 @@ from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
+_DOING: Final = "reading the quarantine"
 PAGE_ROWS: Final = 200
 RETRY_ROWS: Final = 1000
 """Rows of a batch made by ``retry``."""
@@ -50,7 +49,7 @@ class SqlQuarantine:
         columns = [column for column in row.c if column.name not in {"body", "headers"}]
         query: Select[Any] = select(*columns, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
-        with self._reading() as connection:
+        with reading(self._engine, LedgerError, doing=_DOING) as connection:
             return [_listed(found) for found in connection.execute(query)]
 
     def full(
@@ -60,7 +59,7 @@ class SqlQuarantine:
         row = self._tables.timeout
         query = select(row, byte_length(row.c.body).label("body_bytes"))
         query = query.where(*self._is(which), row.c.id > after).order_by(row.c.id).limit(limit)
-        with self._reading() as connection:
+        with reading(self._engine, LedgerError, doing=_DOING) as connection:
             return [_full(found) for found in connection.execute(query)]
 
     def retry(self, which: QuarantineFilter, *, mode: Mode) -> int:
@@ -70,7 +69,7 @@ class SqlQuarantine:
         at its next look. Rows a dispatcher claimed are left: it looks for rows in the store, and
         there they go (``SqlClaims.release_quarantined``).
         """
-        with self._reading() as connection:
+        with reading(self._engine, LedgerError, doing=_DOING) as connection:
             now = connection.execute(select(database_now())).scalar_one()
             # a row that comes back into quarantine meanwhile is not tried a second time
             last = connection.execute(select(func.max(self._tables.batch.c.id))).scalar_one() or 0
@@ -92,7 +91,7 @@ class SqlQuarantine:
 
     def _retry_batch(self, which: list[ColumnElement[bool]], last: int, mode: Mode) -> int:
         doing = "trying quarantined rows again"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             rows = self._chosen(connection, which, last)
             if rows:
                 self._move(connection, rows, self._new_batch(connection, rows, mode))
@@ -185,12 +184,6 @@ class SqlQuarantine:
 
     def _is(self, which: QuarantineFilter) -> list[ColumnElement[bool]]:
         return in_quarantine(self._tables.timeout, self._tables.batch, which)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        doing = "reading the quarantine"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            yield connection
 
 
 def _listed(row: Row[Any]) -> QuarantinedRow:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.database.portable import among
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
@@ -46,7 +44,7 @@ class SqlBooks:
 
     def progress(self) -> Progress:
         """Return the whole ledger at one moment, in database time."""
-        with self._reading("reading the progress") as connection:
+        with reading(self._engine, LedgerError, doing="reading the progress") as connection:
             now = connection.execute(select(database_now())).scalar_one()
             return Progress(
                 taken_at=now,
@@ -64,7 +62,7 @@ class SqlBooks:
         query = select(func.count()).where(
             row.state == RowState.QUARANTINED, among(row.source, {e.source for e in endpoints})
         )
-        with self._reading("counting the quarantine") as connection:
+        with reading(self._engine, LedgerError, doing="counting the quarantine") as connection:
             return connection.execute(query).scalar_one()
 
     def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
@@ -73,12 +71,12 @@ class SqlBooks:
         query = select(func.count()).where(
             batch.state == BatchState.DOUBTFUL, among(batch.source, {e.source for e in endpoints})
         )
-        with self._reading("counting doubtful batches") as connection:
+        with reading(self._engine, LedgerError, doing="counting doubtful batches") as connection:
             return connection.execute(query).scalar_one()
 
     def held(self) -> Sequence[HeldDestination]:
         """Return the destinations whose rows wait in the store."""
-        with self._reading("reading what is held") as connection:
+        with reading(self._engine, LedgerError, doing="reading what is held") as connection:
             return self._held(connection)
 
     def open_batches(self) -> Sequence[Batch]:
@@ -88,7 +86,7 @@ class SqlBooks:
         """
         table = self._tables.batch
         query = select(table).where(table.c.state.in_(OPEN)).order_by(table.c.id)
-        with self._reading("listing open batches") as connection:
+        with reading(self._engine, LedgerError, doing="listing open batches") as connection:
             return [batch_of(row) for row in connection.execute(query).all()]
 
     def commits_of_others(self, delays: str) -> Sequence[OpenCommit]:
@@ -103,7 +101,7 @@ class SqlBooks:
             .where(batch.state == BatchState.COMMITTING)
             .order_by(batch.id)
         )
-        with self._reading("listing commits under way") as connection:
+        with reading(self._engine, LedgerError, doing="listing commits under way") as connection:
             found = connection.execute(query).all()
             if not found:
                 return []
@@ -125,28 +123,29 @@ class SqlBooks:
             .scalar_subquery()
         )
         query = select(run, claimed.label("claimed")).order_by(run.c.id.desc()).limit(limit)
-        with self._reading("listing runs") as connection:
+        with reading(self._engine, LedgerError, doing="listing runs") as connection:
             return [_run(row) for row in connection.execute(query)]
 
     def events(self, *, after: int = 0, limit: int = 200) -> Sequence[AuditEvent]:
         """Return events whose id is above *after*, oldest first."""
         event = self._tables.event
         query = select(event).where(event.c.id > after).order_by(event.c.id).limit(limit)
-        with self._reading("listing events") as connection:
+        with reading(self._engine, LedgerError, doing="listing events") as connection:
             return [_event(row) for row in connection.execute(query)]
 
     def latest_events(self, *, limit: int) -> Sequence[AuditEvent]:
         """Return the latest events, newest first."""
         event = self._tables.event
         query = select(event).order_by(event.c.id.desc()).limit(limit)
-        with self._reading("listing the latest events") as connection:
+        with reading(self._engine, LedgerError, doing="listing the latest events") as connection:
             return [_event(row) for row in connection.execute(query)]
 
     def latest_event(self, kind: str) -> AuditEvent | None:
         """Return the latest event of *kind*; None: there is none."""
         event = self._tables.event
         query = select(event).where(event.c.kind == kind).order_by(event.c.id.desc()).limit(1)
-        with self._reading(f"looking for the latest {kind}") as connection:
+        doing = f"looking for the latest {kind}"
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else _event(row)
 
@@ -161,7 +160,8 @@ class SqlBooks:
             .group_by(event.c.endpoint)
         )
         query = select(event).where(event.c.id.in_(latest))
-        with self._reading(f"looking for the latest {kind} of each endpoint") as connection:
+        doing = f"looking for the latest {kind} of each endpoint"
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             return {EndpointName(row.endpoint): _event(row) for row in connection.execute(query)}
 
     def _endpoints(self, connection: Connection) -> Sequence[EndpointProgress]:
@@ -242,11 +242,6 @@ class SqlBooks:
         table = self._tables.held_destination
         found = [HeldDestination(**row) for row in connection.execute(select(table)).mappings()]
         return sorted(found, key=lambda each: (each.endpoint, each.source, each.destination))
-
-    @contextmanager
-    def _reading(self, doing: str) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            yield connection
 
 
 def _run(row: Row[Any]) -> RunSummary:

@@ -6,8 +6,7 @@ recorded as going before its store is asked; when the store is gone by then, nob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -15,7 +14,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Executable, func, select, update
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.database.portable import for_update
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
@@ -36,6 +34,7 @@ class ReturnOutcome(StrEnum):
     """Out of quarantine: they went with their store, and are never sent."""
 
 
+_DOING: Final = "looking for rows that go back"
 TOWARDS: Final = {
     ReturnOutcome.HANDED_OVER: RowState.RECALLED,
     ReturnOutcome.QUARANTINED: RowState.RELEASED,
@@ -75,7 +74,7 @@ class SqlReturning:
             .group_by(row.batch_id, of.endpoint, of.source, row.going_back)
             .order_by(row.batch_id, row.going_back)
         )
-        with self._reading() as connection:
+        with reading(self._engine, LedgerError, doing=_DOING) as connection:
             if not self._ever_claimed_documents(connection):
                 return ()
             return [
@@ -93,7 +92,7 @@ class SqlReturning:
         """Return the ids of the rows that *going* counts."""
         row = self._tables.timeout.c
         query = select(row.store_id).where(*self._is(going)).order_by(row.row_index)
-        with self._reading() as connection:
+        with reading(self._engine, LedgerError, doing=_DOING) as connection:
             return [TimeoutId(each) for each in connection.scalars(query)]
 
     def close(
@@ -116,7 +115,7 @@ class SqlReturning:
                 "reason_detail": evidence,
             }
         doing = f"closing rows of batch {going.batch}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             self._demand_no_recall(connection)
             changed = connection.execute(update(row).where(*self._is(going)).values(values))
             if changed.rowcount != going.rows:
@@ -149,9 +148,3 @@ class SqlReturning:
         batch = self._tables.batch.c
         query = select(batch.id).where(batch.claiming_at.is_not(None)).limit(1)
         return connection.scalar(query) is not None
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        doing = "looking for rows that go back"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
-            yield connection

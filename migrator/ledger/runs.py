@@ -9,7 +9,6 @@ from typing import Final
 from sqlalchemy import Engine, Insert, insert, update
 
 from migrator.database.engine import writing
-from migrator.database.failures import translating
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.claims import too_long
@@ -50,7 +49,7 @@ class SqlRuns:
             begun_at=database_now(),
         )
         doing = f"beginning a run of {endpoint.name}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             key = connection.execute(statement).inserted_primary_key
             if key is None:
                 raise LedgerError("the database returned no id for a new run; nothing was written")
@@ -60,7 +59,7 @@ class SqlRuns:
         """Record how a run ended; see ``ports.Runs``."""
         table = self._tables.run
         doing = f"ending run {run}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             connection.execute(
                 update(table)
                 .where(table.c.id == run)
@@ -70,7 +69,7 @@ class SqlRuns:
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
         """Append one event; see ``ports.Runs``."""
         doing = f"recording {kind}"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             connection.execute(self.event(kind, detail=detail, batch=batch))
 
     def event(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> Insert:

@@ -14,7 +14,6 @@ from typing import Final
 from sqlalchemy import ColumnClause, Connection, Engine, column, inspect, select, table
 
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.tables import LedgerTables
 
@@ -26,7 +25,7 @@ _REMEDY: Final = "run `migrator db upgrade`, or have your DBA run what `migrator
 def current(engine: Engine, tables: LedgerTables) -> str | None:
     """Return the version the ledger has; None when there is no ledger."""
     doing = "reading the ledger's version"
-    with translating(LedgerError, doing=doing), reading(engine) as connection:
+    with reading(engine, LedgerError, doing=doing) as connection:
         return _current(connection, tables)
 
 

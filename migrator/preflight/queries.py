@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 
 from migrator.database import mysql
 from migrator.database.engine import reading
-from migrator.database.failures import translating
 from migrator.errors import LedgerError, NotChecked
 from migrator.ledger.failover import standbys_behind
 from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
@@ -53,13 +52,13 @@ class LedgerFacts:
         if self._engine.dialect.name != "mysql":
             return None
         doing = "asking how durable the ledger is"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             return mysql.forgets(connection)
 
     def standbys_behind(self) -> Sequence[str] | NotChecked:
         """Return its asynchronous standbys, when no synchronous one has all that was committed."""
         doing = "asking for standbys"
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             return standbys_behind(connection)
 
 

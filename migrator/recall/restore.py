@@ -23,7 +23,6 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, select
 
 from migrator.database.engine import reading, writing
-from migrator.database.failures import translating
 from migrator.errors import LedgerError, SourceGone, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.states import RowState
@@ -94,7 +93,7 @@ class Recalls(ABC):
                 that, such batches count by their due times. None: all are read.
         """
         doing = "counting what could be recalled"
-        with translating(StoreError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, StoreError, doing=doing) as connection:
             span = Span(now=now, not_before=not_before)
             forecaster = Forecaster(connection, self._ledger, scope)
             return forecaster.forecast(span, exact_rows=exact_rows)
@@ -123,7 +122,7 @@ class SqlRecalls(Recalls):
         if not sightings:
             return {}
         doing = "restoring handed-over rows"
-        with translating(StoreError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, StoreError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             known = rows_of(connection, self._ledger, sightings, scope)
             judged = {s: judge(known.get(key_of(s)), s, not_before) for s in sightings}
@@ -229,7 +228,7 @@ class DocumentRecalls(Recalls):
         not_before: datetime,
     ) -> _Found:
         doing = "recording that handed-over rows go back"
-        with translating(LedgerError, doing=doing), writing(self._engine) as connection:
+        with writing(self._engine, LedgerError, doing=doing) as connection:
             hold_lease(connection, self._ledger, lease)
             known = rows_of(connection, self._ledger, sightings, scope)
             judged = {s: self._judge(known.get(key_of(s)), s, not_before) for s in sightings}

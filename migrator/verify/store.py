@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, select
 
 from migrator.database.engine import reading
-from migrator.database.failures import retrying, translating
+from migrator.database.failures import retrying
 from migrator.database.portable import among
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ledger.states import BatchState
@@ -215,7 +215,7 @@ class LedgerVerifications:
 
     @contextmanager
     def _reading(self, doing: str, *, is_long: bool) -> Iterator[Connection]:
-        with translating(LedgerError, doing=doing), reading(self._engine) as connection:
+        with reading(self._engine, LedgerError, doing=doing) as connection:
             if is_long:
                 self._dialect.allow_long(connection)
             yield connection

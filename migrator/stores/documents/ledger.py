@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from migrator.database.engine import query, reading, writing
+from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LeaseLost, LedgerError
@@ -312,7 +312,7 @@ class DocumentLedger:
         return found
 
     def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
-        return query(self._engine, work, failed=LedgerError, doing=doing)
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
 
 def insert_claim(

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, select
 
-from migrator.database.engine import query, writing
+from migrator.database.engine import retrying_read, writing
 from migrator.errors import LedgerError, StoreError, StoreUnavailable, UnknownEndpoint
 from migrator.ledger.claims import insert_trial_run
 from migrator.ledger.tables import LedgerTables
@@ -170,7 +170,7 @@ class DocumentStoreView:
         )
 
     def _asked(self, doing: str, work: Callable[[Connection], bool]) -> bool:
-        return query(self._engine, work, failed=LedgerError, doing=doing)
+        return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
 
 def _invented() -> Document:

@@ -32,7 +32,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from migrator.database.engine import query, reading, writing
+from migrator.database.engine import reading, retrying_read, writing
 from migrator.database.portable import flag
 from migrator.database.types import UtcDateTime, byte_length
 from migrator.errors import StoreError, StoreUnavailable
@@ -222,7 +222,7 @@ class TableStore(ABC):
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
     def _asked(self, doing: str, work: Callable[[Connection], T]) -> T:
-        return query(self._engine, work, failed=StoreError, doing=doing)
+        return retrying_read(self._engine, work, failed=StoreError, doing=doing)
 
     def _read(self, legacy: LegacyTable, statement: Select[Any]) -> Sequence[Row[Any]]:
         return self._asked(f"reading {legacy.source}", lambda c: c.execute(statement).all())

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mssql
 
-from migrator.database.engine import query
+from migrator.database.engine import retrying_read
 from migrator.errors import StoreError
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import build_source
@@ -45,7 +45,7 @@ _REMEDY: Final = "resume or abort it with the vendor's tool first"
 
 def unfinished_vendor_runs(engine: Engine) -> Sequence[str]:
     """Return one sentence per unfinished run and per damaged one, in any schema; may be empty."""
-    return query(engine, _look, failed=StoreError, doing=_LOOKING)
+    return retrying_read(engine, _look, failed=StoreError, doing=_LOOKING)
 
 
 def unfinished_shared_runs(engine: Engine) -> Sequence[str]:
@@ -53,7 +53,7 @@ def unfinished_shared_runs(engine: Engine) -> Sequence[str]:
 
     Any command of the tool makes its tables, so that only what is in them counts.
     """
-    return query(engine, _look_for_shared, failed=StoreError, doing=_LOOKING)
+    return retrying_read(engine, _look_for_shared, failed=StoreError, doing=_LOOKING)
 
 
 def _look_for_shared(connection: Connection) -> list[str]:
