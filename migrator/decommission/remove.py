@@ -36,8 +36,9 @@ from migrator.decommission.report import (
 from migrator.decommission.rules import make_plan, still_whole
 from migrator.errors import MigratorError, TargetError
 from migrator.ledger.lease_keeper import LeaseKeeper, evict_dead, exclusive
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.owner import is_surely_dead
-from migrator.ledger.ports import Leases, Runs
+from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import FaultPoint, StoreEndpoint
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
 from migrator.rabbitmq.entities import Binding, Entity
@@ -57,8 +58,8 @@ class Decommission:
         broker: DecommissionBroker,
         store: DecommissionStore,
         ledger: DecommissionLedger,
-        runs: Runs,
-        leases: Leases,
+        runs: SqlRuns,
+        leases: SqlLeases,
         lease: timedelta,
         dispatcher_lane: Callable[[StoreEndpoint], Lane],
         owner: str,
@@ -141,7 +142,7 @@ class Decommission:
         """Keep others from beginning; yield what raises ``LeaseLost`` when that is over.
 
         The recall's lane keeps hand-over, recalls and other decommissions from beginning, the
-        lane of the endpoint's dispatcher keeps that away. Leases of dead owners are ended first.
+        lane of the endpoint's dispatcher keeps that away. SqlLeases of dead owners are ended first.
         """
         name = self._target.endpoint.name
         lanes = {

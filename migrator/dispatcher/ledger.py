@@ -25,7 +25,6 @@ from sqlalchemy import (
 )
 
 from migrator.database.engine import writing
-from migrator.database.failures import translating
 from migrator.database.portable import MOST_IN_LIST, for_update
 from migrator.database.types import database_now
 from migrator.errors import LedgerError

@@ -35,7 +35,7 @@ from migrator.errors import PreflightRefused
 from migrator.failover.store import FailoverTerms, SeenRow, Settlement, SqlFailover
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.exclusive import recalling_alone
-from migrator.ledger.ports import Leases
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Clock, FaultPoint, StoreEndpoint
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
@@ -72,7 +72,7 @@ class FailoverSettlement:
         version: DelaysVersion,
         mode: Mode,
         cutoff: timedelta,
-        leases: Leases,
+        leases: SqlLeases,
         lease_duration: timedelta,
         clock: Clock,
         ledger_id: str,

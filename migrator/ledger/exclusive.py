@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from migrator.errors import PreflightRefused
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, evict_dead
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.owner import current_owner, is_surely_dead
-from migrator.ledger.ports import Leases
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE
 
 
 @contextmanager
-def recalling_alone(leases: Leases, duration: timedelta) -> Iterator[HeldLease]:
+def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLease]:
     """Hold the recall's lease; nobody takes a lane of hand-over meanwhile.
 
     Raises:
@@ -48,7 +48,7 @@ def recalling_alone(leases: Leases, duration: timedelta) -> Iterator[HeldLease]:
 
 
 @contextmanager
-def scanning_alone(leases: Leases, duration: timedelta) -> Iterator[None]:
+def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
     """Hold the lease of those who look through the levels.
 
     Should it be lost, nothing is wrong: a level that somebody else consumes is told by itself.

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from migrator.errors import LeaseLost, MigratorError, PreflightRefused
-from migrator.ledger.ports import Leases
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import Lease
 from migrator.nservicebus.timeouts import Lane
 
@@ -56,7 +56,7 @@ class HeldLease:
             raise LeaseLost(f"lane {self.lease.lane}: the lease is no longer ours")
 
 
-def evict_dead(leases: Leases, is_surely_dead: Callable[[str], bool]) -> None:
+def evict_dead(leases: SqlLeases, is_surely_dead: Callable[[str], bool]) -> None:
     """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
     for lane, owner in leases.holders():
         if is_surely_dead(owner):
@@ -90,7 +90,7 @@ def exclusive(
 class LeaseKeeper:
     """Acquires lanes and renews all leases that are held, until it is stopped."""
 
-    def __init__(self, leases: Leases, *, owner: str, duration: timedelta) -> None:
+    def __init__(self, leases: SqlLeases, *, owner: str, duration: timedelta) -> None:
         """Keep leases for *owner*, each for *duration* at a time."""
         self._leases = leases
         self._owner = owner

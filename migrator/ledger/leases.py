@@ -30,7 +30,7 @@ _TRIES: Final = 50
 
 
 class SqlLeases:
-    """Implements ``ports.Leases``."""
+    """Lanes as leases across the whole ledger, in database time."""
 
     def __init__(
         self,
@@ -54,7 +54,14 @@ class SqlLeases:
         return self._ledger_id
 
     def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
-        """Take a lane with all its open batches; see ``ports.Leases``."""
+        """Take a lane that is free, expired or already *owner*'s, with all its open batches.
+
+        The token grows; the lane's open batches carry it from now on. None: somebody has it.
+
+        Raises:
+            LedgerAdopted: The ledger has another id by now than this process began with, whether
+                or not the lane is free. Nothing was changed.
+        """
         self._ensure(lane)
         self._ensure(RECALL_LANE)
         if not self._may_take(lane, owner):
@@ -87,7 +94,11 @@ class SqlLeases:
         return lease
 
     def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
-        """Prolong the lease; see ``ports.Leases``."""
+        """Prolong *lease*, and record in a few words what its owner is doing (for status).
+
+        Raises:
+            LeaseLost: It expired and somebody else took the lane.
+        """
 
         def work() -> None:
             table = self._tables.lease
@@ -106,13 +117,13 @@ class SqlLeases:
         retrying(work)
 
     def surrender(self, lease: Lease) -> None:
-        """Free the lane if it is still ours; see ``ports.Leases``."""
+        """Free the lane; without effect when it is no longer ours."""
         table = self._tables.lease
         with writing(self._engine, LedgerError, doing=f"freeing lane {lease.lane}") as connection:
             connection.execute(update(table).where(*self._is_ours(lease)).values(self._free()))
 
     def orphaned_lanes(self) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches and no living owner; see ``ports.Leases``.
+        """Return lanes of hand-over with open batches and no living owner, ascending.
 
         What a dispatcher left waits for the next dispatcher: nobody else may send it.
         """
@@ -133,7 +144,7 @@ class SqlLeases:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches, whoever has them; see ``ports.Leases``."""
+        """Return lanes of hand-over with open batches of *sources*, whoever holds them."""
         batch = self._tables.batch
         query = (
             select(batch.c.lane)
@@ -152,7 +163,7 @@ class SqlLeases:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def holders(self) -> Sequence[tuple[Lane, str]]:
-        """Return every lane whose lease is running, with its owner; see ``ports.Leases``.
+        """Return every lane whose lease is running, with its owner.
 
         Dispatchers' lanes, too: a dead owner's lease may be ended whatever the lane was for.
         """
@@ -169,7 +180,7 @@ class SqlLeases:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def owner_of(self, lane: Lane) -> str | None:
-        """Return who holds *lane* now; see ``ports.Leases``."""
+        """Return who holds *lane* now; None: nobody."""
         table = self._tables.lease
         query = select(table.c.owner).where(
             table.c.name == self._tables.lease_name(lane),
@@ -184,7 +195,7 @@ class SqlLeases:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def evict(self, lane: Lane, owner: str) -> None:
-        """End the lease of a dead owner; see ``ports.Leases``."""
+        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
         table = self._tables.lease
         name = self._tables.lease_name(lane)
         doing = f"ending the lease of lane {lane}"

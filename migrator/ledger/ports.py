@@ -1,67 +1,14 @@
-"""The ledger: lanes as leases, batches and their rows, runs."""
+"""Batches and their rows as lanes work on them; tests stop and kill at each step of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from migrator.ledger.states import Event
-from migrator.ledger.work import Batch, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Quarantine
-from migrator.nservicebus.timeouts import BatchId, Lane, RunId, StoredTimeout
-
-
-class Leases(Protocol):
-    """Lanes as leases across the whole ledger, in database time."""
-
-    @property
-    def ledger_id(self) -> str:
-        """The id that names this ledger's queues: lower case letters and digits."""
-        ...
-
-    def acquire(self, lane: Lane, owner: str, duration: timedelta) -> Lease | None:
-        """Take a lane that is free, expired or already *owner*'s, with all its open batches.
-
-        The token grows; the lane's open batches carry it from now on. None: somebody has it.
-
-        Raises:
-            LedgerAdopted: The ledger has another id by now than this process began with, whether
-                or not the lane is free. Nothing was changed.
-        """
-        ...
-
-    def renew(self, lease: Lease, duration: timedelta, *, doing: str) -> None:
-        """Prolong *lease*, and record in a few words what its owner is doing (for status).
-
-        Raises:
-            LeaseLost: It expired and somebody else took the lane.
-        """
-        ...
-
-    def surrender(self, lease: Lease) -> None:
-        """Free the lane; without effect when it is no longer ours."""
-        ...
-
-    def orphaned_lanes(self) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches and no living owner, ascending."""
-        ...
-
-    def lanes_with_work(self, sources: Collection[str]) -> Sequence[Lane]:
-        """Return lanes of hand-over with open batches of *sources*, whoever holds them."""
-        ...
-
-    def holders(self) -> Sequence[tuple[Lane, str]]:
-        """Return every lane whose lease is running, with its owner."""
-        ...
-
-    def owner_of(self, lane: Lane) -> str | None:
-        """Return who holds *lane* now; None: nobody."""
-        ...
-
-    def evict(self, lane: Lane, owner: str) -> None:
-        """End the lease of an *owner* whose process is surely dead; harmless when it changed."""
-        ...
+from migrator.nservicebus.timeouts import BatchId, StoredTimeout
 
 
 class Batches(Protocol):
@@ -110,20 +57,4 @@ class Batches(Protocol):
         Raises:
             LeaseLost: Nothing was changed.
         """
-        ...
-
-
-class Runs(Protocol):
-    """Runs and the audit trail."""
-
-    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
-        """Record that a run begins; *options* carry no secrets."""
-        ...
-
-    def end(self, run: RunId, status: str) -> None:
-        """Record how a run ended: ``done``, ``stopped`` or ``failed``."""
-        ...
-
-    def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
-        """Append one event to the audit trail."""
         ...

@@ -20,7 +20,7 @@ RUNNING: Final = "running"
 
 
 class SqlRuns:
-    """Implements ``ports.Runs``."""
+    """Runs and the audit trail."""
 
     def __init__(self, engine: Engine, tables: LedgerTables, *, actor: str, version: str) -> None:
         """Write into *tables*.
@@ -37,7 +37,7 @@ class SqlRuns:
         self._version = version
 
     def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
-        """Record that a run begins; see ``ports.Runs``."""
+        """Record that a run begins; *options* carry no secrets."""
         if (why := too_long(endpoint, self._engine.dialect.name)) is not None:
             raise LedgerError(why)
         statement = insert(self._tables.run).values(
@@ -56,7 +56,7 @@ class SqlRuns:
             return RunId(int(key[0]))
 
     def end(self, run: RunId, status: str) -> None:
-        """Record how a run ended; see ``ports.Runs``."""
+        """Record how a run ended: ``done``, ``stopped`` or ``failed``."""
         table = self._tables.run
         doing = f"ending run {run}"
         with writing(self._engine, LedgerError, doing=doing) as connection:
@@ -67,7 +67,7 @@ class SqlRuns:
             )
 
     def record(self, kind: str, *, detail: Mapping[str, object], batch: BatchId | None) -> None:
-        """Append one event; see ``ports.Runs``."""
+        """Append one event to the audit trail."""
         doing = f"recording {kind}"
         with writing(self._engine, LedgerError, doing=doing) as connection:
             connection.execute(self.event(kind, detail=detail, batch=batch))

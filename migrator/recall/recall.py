@@ -23,7 +23,7 @@ from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanL
 from migrator.delays.walk import LevelPass, WalkProgress, WalkTerms, demand_shallow, walk
 from migrator.ledger.exclusive import recalling_alone
 from migrator.ledger.lease_keeper import HeldLease
-from migrator.ledger.ports import Leases
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import Clock, FaultPoint
@@ -120,7 +120,7 @@ class Recall:
         recalls: Recalls,
         access: LevelAccess,
         version: DelaysVersion,
-        leases: Leases,
+        leases: SqlLeases,
         lease_duration: timedelta,
         books: SqlBooks,
         runs: SqlRuns,

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from migrator.delays.walk import WalkTerms
 from migrator.errors import MigratorError, SomeGone, SourceGone
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import evict_dead
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.owner import current_owner, is_surely_dead
-from migrator.ledger.ports import Batches, Leases
+from migrator.ledger.ports import Batches
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
@@ -81,14 +82,6 @@ def dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
     return [batch.id for batch in batches if batch.mode is Mode.DISPATCH]
 
 
-class AllLeases(Leases, Protocol):
-    """Lanes of hand-over and of dispatchers alike."""
-
-    def abandoned_lanes(self) -> Sequence[Lane]:
-        """Return lanes that have open batches and no living owner, ascending."""
-        ...
-
-
 class Releasing:
     """Gives rows back, lane after lane."""
 
@@ -96,7 +89,7 @@ class Releasing:
         self,
         *,
         claims: Claims,
-        leases: AllLeases,
+        leases: SqlLeases,
         batches: Batches,
         owner: str,
         lease_duration: timedelta,
@@ -226,7 +219,7 @@ class Rollback:
         self,
         *,
         claims: Claims,
-        leases: AllLeases,
+        leases: SqlLeases,
         lease_duration: timedelta,
         batches: Batches,
         books: SqlBooks,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from migrator.errors import MigratorError
-from migrator.ledger.ports import Runs
+from migrator.ledger.runs import SqlRuns
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Note:
 class AuditLog:
     """Writes events from a thread of its own."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: SqlRuns) -> None:
         """Write by *runs*; the thread is to be started."""
         self._runs = runs
         self._waiting: deque[Note] = deque(maxlen=_MOST)

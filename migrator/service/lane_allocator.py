@@ -8,7 +8,7 @@ from typing import Final
 
 from migrator.errors import Interrupted
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, evict_dead
-from migrator.ledger.ports import Leases
+from migrator.ledger.leases import SqlLeases
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.service.worker import Stop
 
@@ -22,7 +22,7 @@ class LaneAllocator:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: SqlLeases,
         keeper: LeaseKeeper,
         *,
         is_surely_dead: Callable[[str], bool],

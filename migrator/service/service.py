@@ -14,8 +14,8 @@ from migrator.app import App
 from migrator.errors import ExitCode, MigratorError
 from migrator.handover.holding import Holding
 from migrator.ledger.lease_keeper import LeaseKeeper
-from migrator.ledger.ports import Runs as RunRecords
 from migrator.ledger.report import HeldRows
+from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.service.schedule import Job, JobCounts, scheduled
@@ -92,7 +92,7 @@ class Service:
         self,
         runs: Runs,
         *,
-        ledger: RunRecords,
+        ledger: SqlRuns,
         outstanding: Outstanding,
         keeper: LeaseKeeper,
         stop: Stop,

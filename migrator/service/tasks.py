@@ -16,7 +16,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import FindBindings
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
-from migrator.ledger.ports import Runs
+from migrator.ledger.runs import SqlRuns
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.service.schedule import BackgroundTask, Job
 from migrator.service.status import POLL_DETAILS_EVERY, POLL_EVERY, StatusPoller
@@ -118,7 +118,7 @@ class ProbeTask:
         levels: Sequence[int],
         *,
         find_bindings: FindBindings | None,
-        runs: Runs,
+        runs: SqlRuns,
         warn_after: timedelta,
     ) -> None:
         """Prepare to probe *levels*, ascending; a probe later than *warn_after* is warned of."""
@@ -204,7 +204,7 @@ class PurgeTask:
         verify: Callable[[], object],
         now: Callable[[], datetime],
         purge: Callable[..., int],
-        runs: Runs,
+        runs: SqlRuns,
         after: timedelta,
         most_rows: int = _MOST_PURGED,
     ) -> None:

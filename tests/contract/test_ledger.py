@@ -16,10 +16,8 @@ from migrator.database.engine import writing
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.leases import SqlLeases
-from migrator.ledger.ports import Batches, Leases, Runs
+from migrator.ledger.ports import Batches
 from migrator.ledger.report import OpenCommit
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
 from migrator.ledger.work import Batch, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
@@ -27,9 +25,7 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.preflight.queries import LedgerFacts
 from tests.contract.site import LONG, Site, hours, timeout_id
 
-_leases: type[Leases] = SqlLeases
 _batches: type[Batches] = SqlBatches
-_runs: type[Runs] = SqlRuns
 _clock: type[Clock] = DatabaseClock
 
 LANE = Lane(0)

@@ -30,9 +30,9 @@ from migrator.decommission.report import (
 )
 from migrator.decommission.rules import still_whole
 from migrator.errors import AccessRefused, LeaseLost, TargetError, TargetUnavailable
-from migrator.ledger.ports import Leases
-from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, QueueName, RunId
+from migrator.ledger.leases import SqlLeases
+from migrator.ledger.runs import SqlRuns
+from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, QueueName
 from migrator.rabbitmq.entities import Binding, Entity, Kind
 from tests.unit.decommission.decommissions import OWN_BINDINGS, TARGET, TIMEOUTS, broker, own
 
@@ -196,12 +196,6 @@ class Trail:
     def __init__(self, world: World) -> None:
         self.record = world.record
 
-    def begin(self, endpoint: StoreEndpoint, options: Mapping[str, str | int | bool]) -> RunId:
-        raise NotImplementedError
-
-    def end(self, run: RunId, status: str) -> None:
-        raise NotImplementedError
-
 
 def run(
     world: World,
@@ -227,8 +221,8 @@ def run(
         broker=world,
         store=Store(world),
         ledger=Ledger(world),
-        runs=Trail(world),
-        leases=cast(Leases, None),  # whoever calls ``run`` brings a guard
+        runs=cast(SqlRuns, Trail(world)),
+        leases=cast(SqlLeases, None),  # whoever calls ``run`` brings a guard
         lease=timedelta(0),
         dispatcher_lane=lambda _endpoint: Lane(0),
         owner="me",

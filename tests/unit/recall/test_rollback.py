@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from migrator.errors import LeaseLost, SourceGone
+from migrator.ledger.leases import SqlLeases
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, Mode, next_state
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
@@ -178,7 +180,7 @@ def rolled_back(ledger: Ledger, scope: RollbackScope = EVERYTHING) -> Released:
     """Roll back; no lane may be held afterwards."""
     rollback = Releasing(
         claims=ledger,
-        leases=ledger,
+        leases=cast(SqlLeases, ledger),
         batches=ledger,
         owner="me",
         lease_duration=timedelta(seconds=20),
