@@ -1,8 +1,11 @@
-"""``migrator check``: may a migration begin, and if not, why not?"""
+"""``migrator check``: may a migration begin? ``migrator delays verify``: are the delays sound?"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 
@@ -19,12 +22,15 @@ from migrator.cli.session import (
     Map,
     Mode,
     NearDue,
+    duration,
+    given,
     selection_options,
     session_of,
 )
 from migrator.errors import ExitCode, LedgerError, PreflightRefused, StoreError
+from migrator.preflight.context import DelaysContext, Watch
 from migrator.preflight.findings import Finding, Level, verdict
-from migrator.preflight.registry import UNREACHABLE, run_checks
+from migrator.preflight.registry import UNREACHABLE, check_delays, run_checks
 from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
 
 EPILOG = """\b
@@ -110,3 +116,54 @@ def exit_code(findings: Iterable[Finding]) -> ExitCode:
     if refused & UNREACHABLE:
         return ExitCode.UNREACHABLE
     return ExitCode.PREFLIGHT_REFUSED if refused else ExitCode.DONE
+
+
+# ── the native delays alone ────────────────────────────────────────────────────────────────────
+
+
+DELAYS_EPILOG = """\b
+Examples:
+  migrator delays verify
+  migrator delays verify --watch-for 30s --json
+
+\b
+Exit codes: 0 nothing refused; 3 refused; 4 broker unreachable."""
+
+WatchFor = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="How long to look at a level that holds messages, before it counts as frozen.",
+    ),
+]
+
+
+def verify_delays(
+    context: typer.Context,
+    delays: Delays = None,
+    watch_for: WatchFor = "10s",
+    as_json: Json = False,
+) -> None:
+    """Look at the broker's native delays, and say what is wrong and what mends it.
+
+    Changes nothing, and takes no message out. Looks for a while only when messages are held.
+    """
+    watch = Watch(span_s=duration("--watch-for", watch_for).total_seconds(), wait=time.sleep)
+    session = session_of(context, as_json=as_json)
+    with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
+        findings = check_delays(_context(app, watch))
+    show(findings, name="delays-verify", as_json=session.wants_json)
+    raise typer.Exit(exit_code(findings))
+
+
+def _context(app: App, watch: Watch) -> DelaysContext:
+    url = app.settings.store.url
+    has_store = url is not None and bool(url.get_secret_value())
+    return DelaysContext(
+        broker=app.broker_facts,
+        version=app.plan.delays,
+        accepts_suffix_collisions=app.settings.handover.accept_suffix_collisions,
+        hand_overs=app.hand_overs if has_store else None,
+        wall_clock=lambda: datetime.now(UTC),
+        watch=watch,
+    )

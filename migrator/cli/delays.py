@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from migrator.cli.ladder import ladder_table
 from migrator.cli.lazy import LazyGroup, Verb
 from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import Delays, Json, duration, given, session_of
-from migrator.delays.depths import LevelDepths
+from migrator.delays.depths import LevelDepth, LevelDepths, span_text
 from migrator.delays.probe import fly
 from migrator.delays.probe_results import Flight, probe_delay_s, probe_document
 from migrator.delays.routing import parse_levels
@@ -27,8 +28,9 @@ class Verbs(LazyGroup):
     verbs = (
         Verb(
             "verify",
-            "verification:verify",
+            "check:verify_delays",
             "Look at the broker's native delays, and say what is wrong and what mends it.",
+            epilog="DELAYS_EPILOG",
         ),
         Verb(
             "migrate",
@@ -199,3 +201,71 @@ def _flight_document(flight: Flight) -> dict[str, object]:
         "left_queue": flight.left_queue or None,
         "probes": [probe_document(probe) for probe in flight.probes],
     }
+
+
+# ── the levels as a picture ────────────────────────────────────────────────────────────────────
+
+
+_RUNG_CHARS: Final = 16
+_NOT_KNOWN: Final = "not known"
+_HELD: Final = "bold red"
+_COLUMNS: Final = ("level", "for delays of", "", "ready", "unacked", "held", "consumers", "")
+_NUMBERS: Final = frozenset({"for delays of", "ready", "unacked", "held", "consumers"})
+
+
+def ladder_table(ladder: LevelDepths) -> Table:
+    """Return the ladder as a table, level 27 first, with a last line of sums."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=False)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    most = max((step.known for step in ladder.steps), default=0)
+    for step in ladder.steps:
+        table.add_row(*_cells(step, most), style="dim" if step.known == 0 else "")
+    sums = ladder.totals
+    numbers = (sums.ready, sums.unacknowledged, sums.held, sums.consumers)
+    table.add_row("", "total", "", *map(_count, numbers), "", style="bold")
+    return table
+
+
+def _cells(step: LevelDepth, most: int) -> list[Text]:
+    counts = (step.ready, step.unacknowledged, step.held, step.consumers)
+    texts = [_count(count) for count in counts] if step.exists else [Text("")] * len(counts)
+    if step.held:
+        texts[2].stylize(_HELD)
+    return [
+        Text(f"{step.level:02d}"),
+        Text(f"{span_text(step.wait_s)} … {span_text(step.longest_delay_s)}"),
+        _rung(step, most),
+        *texts,
+        _remark(step),
+    ]
+
+
+def _rung(step: LevelDepth, most: int) -> Text:
+    """Return the rung; whatever is there gets a mark, however little it is beside the rest."""
+    held, unacknowledged, ready = (
+        max(1, _RUNG_CHARS * count // most) if count else 0
+        for count in (step.held, step.unacknowledged, step.ready)
+    )
+    held = min(held, _RUNG_CHARS)
+    unacknowledged = min(unacknowledged, _RUNG_CHARS - held)
+    ready = min(ready, _RUNG_CHARS - held - unacknowledged)
+    rung = Text("├")
+    rung.append("█" * ready, style="green")
+    rung.append("▒" * unacknowledged, style="yellow")
+    rung.append("▓" * held, style=_HELD)
+    rung.append("─" * (_RUNG_CHARS + 1 - len(rung)))
+    rung.append("┤")
+    return rung
+
+
+def _remark(step: LevelDepth) -> Text:
+    if not step.exists:
+        return Text("missing", style=_HELD)
+    if step.may_freeze:
+        return Text("may stand still", style=_HELD)
+    return Text("not passed on", style=_HELD) if step.held else Text("")
+
+
+def _count(count: int | None) -> Text:
+    return Text(_NOT_KNOWN if count is None else f"{count:,}".replace(",", " "))

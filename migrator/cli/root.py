@@ -40,8 +40,9 @@ class Verbs(LazyGroup):
         ),
         Verb(
             "endpoints",
-            "endpoints:endpoints",
+            "store:endpoints",
             "List the endpoints that have a timeouts table, with what is done for each.",
+            epilog="ENDPOINTS_EPILOG",
         ),
         Verb(
             "status",
@@ -102,8 +103,9 @@ class Verbs(LazyGroup):
         ),
         Verb(
             "seed",
-            "seed:seed",
+            "store:seed",
             "Write invented timeouts into the store, and make the table where there is none.",
+            epilog="SEED_EPILOG",
         ),
         Verb(
             "quarantine",

@@ -16,9 +16,9 @@ from migrator import __version__
 from migrator.app import App
 from migrator.app.commands import new_verifier
 from migrator.cli.evidence import EvidenceFile, open_evidence
-from migrator.cli.forms import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
+from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.session import Endpoints, Json, given, session_of, some_time
 from migrator.delays.scan import ScanLimits
 from migrator.errors import ExitCode

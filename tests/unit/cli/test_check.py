@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from migrator.cli import check
 from migrator.errors import TargetUnavailable
 from migrator.preflight.broker import DelayEntities
 from tests.unit.cli.conftest import Program
-from tests.unit.preflight.fakes import queue
+from tests.unit.preflight.fakes import NO_API, queue
 
 PROBE = queue(1)
 
@@ -67,3 +70,71 @@ def test_an_unknown_endpoint_is_refused(program: Program, endpoint: str) -> None
 def test_a_store_without_tables_ends_with_3(program: Program) -> None:
     """It answers, but it is the wrong database or schema."""
     assert "has no timeouts table" in program("check", codes=[3]).out
+
+
+def test_sound_delays_are_fine(program: Program) -> None:
+    """The table is data, the verdict talk; exit code 0."""
+    program("db", "upgrade")
+    ended = program("delays", "verify")
+    assert ended.err == "verdict: ok\n"
+    assert "frozen-levels" in ended.out
+    document = program("delays", "verify", "--json", "--delays", "v1").document
+    assert (document["schema"], document["verdict"]) == ("migrator/delays-verify/1", "ok")
+
+
+def test_a_refusal_of_delays_ends_with_3(program: Program) -> None:
+    """With its remedy."""
+    program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
+    ended = program("delays", "verify", codes=[3])
+    assert "migrator delays create --delays v2" in ended.out
+
+
+def test_delays_of_a_broker_that_is_gone_end_with_4(program: Program) -> None:
+    """Whatever else is not known."""
+    program.broker.failure = TargetUnavailable("gone")
+    assert program("delays", "verify", "--json", codes=[4]).document["verdict"] == "refused"
+
+
+def test_a_level_is_watched_only_for_as_long_as_was_said(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only when messages are held."""
+    waits: list[float] = []
+    monkeypatch.setattr(check, "time", SimpleNamespace(sleep=waits.append))
+    program("delays", "verify", "--watch-for", "3s")
+    assert waits == []
+    program.broker.hanging = {1: 40}
+    document = program("delays", "verify", "--watch-for", "3s", "--json", codes=[3]).document
+    (finding,) = [f for f in document["findings"] if f["level"] == "refused"]
+    assert "stands still" in finding["text"]
+    assert sum(waits) == 3
+
+
+@pytest.mark.parametrize("reason", ["no store", "no ledger", "no database"])
+def test_no_ledger_is_no_refusal(
+    program: Program, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """What it would tell is not checked."""
+    if reason == "no store":
+        monkeypatch.delenv("MIGRATOR_STORE__URL")
+    elif reason == "no database":
+        monkeypatch.setenv("MIGRATOR_STORE__URL", "postgresql+psycopg://a:b@127.0.0.1:1/x")
+    document = program("delays", "verify", "--json").document
+    (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
+    assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
+
+
+def test_what_the_api_alone_tells_is_not_checked_without_it(program: Program) -> None:
+    """Not fine, and not refused."""
+    program("db", "upgrade")
+    program.broker.hanging = program.broker.bound = program.broker.rules = NO_API
+    document = program("delays", "verify", "--json").document
+    assert document["verdict"] == "not_checked"
+
+
+def test_a_span_without_a_unit_is_refused(program: Program) -> None:
+    """It says which option."""
+    assert (
+        "--watch-for '10' must be a duration"
+        in program("delays", "verify", "--watch-for", "10", codes=[2]).err
+    )

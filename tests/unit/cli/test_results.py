@@ -1,4 +1,4 @@
-"""Tests of ``migrator.cli.files``."""
+"""Tests of ``migrator.cli.results``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.cli.files import demand_place, write_file
+from migrator.cli.results import demand_place, write_file
 from migrator.errors import ConfigError
 
 
