@@ -19,7 +19,7 @@ from migrator.decommission.remove import Decommission
 from migrator.decommission.report import Options, Report, Statement, Target, bindings_record
 from migrator.decommission.rules import HOW_TO_DISABLE
 from migrator.errors import ConfigError, ExitCode, UnknownEndpoint
-from migrator.ledger.owner import current_owner
+from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName
 from migrator.rabbitmq.entities import Binding, Entity

@@ -189,7 +189,7 @@ def _held(app: App) -> Collection[QueueName]:
 
 
 def _other_commits(app: App) -> Sequence[OpenCommit]:
-    from migrator.ledger.owner import is_surely_dead
+    from migrator.ledger.lease_keeper import is_surely_dead
 
     try:
         commits = app.books.commits_of_others(str(app.settings.broker.delays))

@@ -35,9 +35,9 @@ from migrator.decommission.report import (
 )
 from migrator.decommission.rules import make_plan, still_whole
 from migrator.errors import MigratorError, TargetError
-from migrator.ledger.lease_keeper import LeaseKeeper, evict_dead, exclusive
+from migrator.ledger.exclusive import exclusive
+from migrator.ledger.lease_keeper import is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.owner import is_surely_dead
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import FaultPoint, StoreEndpoint
 from migrator.nservicebus.timeouts import RECALL_LANE, Lane
@@ -151,9 +151,13 @@ class Decommission:
                 f"migrator is the timeout manager of {name} now; stop that `migrator run`"
             ),
         }
-        evict_dead(self._leases, is_surely_dead)
-        keeper = LeaseKeeper(self._leases, owner=self._owner, duration=self._lease)
-        with exclusive(keeper, lanes, doing=f"decommissioning {name}") as held:
+        with exclusive(
+            self._leases,
+            lanes,
+            doing=f"decommissioning {name}",
+            duration=self._lease,
+            owner=self._owner,
+        ) as held:
 
             def guard() -> None:
                 for each in held:

@@ -1,20 +1,60 @@
-"""Keeping others away from the delay levels: what one holds there is hidden from everybody else.
+"""Keeping others away: leases that are held for as long as one command works.
 
-Recalls and settlements hold the recall's lane, for which every lane of hand-over has to be free;
-those who only look hold the scan's, beside which lanes of hand-over go on.
+What one holds of the delay levels is hidden from everybody else. Recalls, settlements and
+decommissions hold the recall's lane, for which every lane of hand-over has to be free; those who
+only look hold the scan's, beside which lanes of hand-over go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
 from migrator.errors import PreflightRefused
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, evict_dead
+from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, current_owner, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.owner import current_owner, is_surely_dead
-from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE
+from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
+
+
+def evict_dead(leases: SqlLeases, is_dead: Callable[[str], bool] = is_surely_dead) -> None:
+    """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
+    for lane, owner in leases.holders():
+        if is_dead(owner):
+            leases.evict(lane, owner)
+
+
+@contextmanager
+def exclusive(
+    leases: SqlLeases,
+    lanes: Mapping[Lane, str],
+    *,
+    doing: str,
+    duration: timedelta,
+    owner: str | None = None,
+) -> Iterator[Sequence[HeldLease]]:
+    """Hold all of *lanes* while this lasts; each comes with why it is refused when it is taken.
+
+    Leases of dead owners are ended first. *owner* is this process unless it is given.
+
+    Raises:
+        PreflightRefused: Somebody else has one of them; none is held any more.
+    """
+    evict_dead(leases)
+    keeper = LeaseKeeper(leases, owner=owner or current_owner(), duration=duration)
+    held: list[HeldLease] = []
+    keeper.start()
+    try:
+        for lane, refusal in lanes.items():
+            found = keeper.acquire(lane, doing=lambda: doing)
+            if found is None:
+                raise PreflightRefused(refusal)
+            held.append(found)
+        yield held
+    finally:
+        keeper.stop()
+        for each in held:
+            keeper.surrender(each)
 
 
 @contextmanager
@@ -24,13 +64,8 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
     Raises:
         PreflightRefused: Another recall runs, or somebody holds a lane.
     """
-    keeper = LeaseKeeper(leases, owner=current_owner(), duration=duration)
-    evict_dead(leases, is_surely_dead)
-    held = keeper.acquire(RECALL_LANE, doing=lambda: "recalling")
-    if held is None:
-        raise PreflightRefused("another recall is under way; wait until it has ended")
-    keeper.start()
-    try:
+    lanes = {RECALL_LANE: "another recall is under way; wait until it has ended"}
+    with exclusive(leases, lanes, doing="recalling", duration=duration) as held:
         if (owner := leases.owner_of(SCAN_LANE)) is not None:
             raise PreflightRefused(
                 f"{owner} looks through the levels (`migrator verify --scan`); wait until it has "
@@ -41,10 +76,7 @@ def recalling_alone(leases: SqlLeases, duration: timedelta) -> Iterator[HeldLeas
             raise PreflightRefused(
                 f"somebody works on {', '.join(busy)}; stop every `migrator run` first"
             )
-        yield held
-    finally:
-        keeper.stop()
-        keeper.surrender(held)
+        yield held[0]
 
 
 @contextmanager
@@ -56,21 +88,13 @@ def scanning_alone(leases: SqlLeases, duration: timedelta) -> Iterator[None]:
     Raises:
         PreflightRefused: Somebody recalls, or looks through the levels already.
     """
-    for lane in (RECALL_LANE, SCAN_LANE):
-        owner = leases.owner_of(lane)
-        if owner is not None and is_surely_dead(owner):
-            leases.evict(lane, owner)
-    keeper = LeaseKeeper(leases, owner=current_owner(), duration=duration)
-    held = keeper.acquire(SCAN_LANE, doing=lambda: "looking through the levels")
-    if held is None:
-        if (owner := leases.owner_of(RECALL_LANE)) is not None:
-            raise PreflightRefused(f"{owner} recalls; --scan waits until it has ended")
-        raise PreflightRefused(
-            "another `migrator verify --scan` looks through the levels; wait until it has ended"
-        )
-    keeper.start()
-    try:
+    evict_dead(leases)
+    recaller = leases.owner_of(RECALL_LANE)
+    refusal = (
+        "another `migrator verify --scan` looks through the levels; wait until it has ended"
+        if recaller is None
+        else f"{recaller} recalls; --scan waits until it has ended"
+    )
+    lanes = {SCAN_LANE: refusal}
+    with exclusive(leases, lanes, doing="looking through the levels", duration=duration):
         yield
-    finally:
-        keeper.stop()
-        keeper.surrender(held)

@@ -1,17 +1,25 @@
-"""Keeping leases alive from a thread of its own, and knowing when one is no longer ours."""
+"""Keeping leases alive from a thread of its own, and knowing when one is no longer ours.
+
+The owner's name in a lease tells whether its process is surely gone. A lease of a process on
+another machine can only be waited for. One of a dead process on *this* machine, in the same process
+namespace, can be taken at once: the kernel has closed its sockets.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import secrets
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from migrator.errors import LeaseLost, MigratorError, PreflightRefused
+from migrator.errors import LeaseLost, MigratorError
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.work import Lease
 from migrator.nservicebus.timeouts import Lane
@@ -54,37 +62,6 @@ class HeldLease:
         """
         if self.is_lost or time.monotonic() >= self.valid_until_s:
             raise LeaseLost(f"lane {self.lease.lane}: the lease is no longer ours")
-
-
-def evict_dead(leases: SqlLeases, is_surely_dead: Callable[[str], bool]) -> None:
-    """End the leases of owners whose processes are provably gone, whatever their lanes are for."""
-    for lane, owner in leases.holders():
-        if is_surely_dead(owner):
-            leases.evict(lane, owner)
-
-
-@contextmanager
-def exclusive(
-    keeper: LeaseKeeper, lanes: Mapping[Lane, str], *, doing: str
-) -> Iterator[Sequence[HeldLease]]:
-    """Hold all of *lanes* while this lasts; each comes with why it is refused when it is taken.
-
-    Raises:
-        PreflightRefused: Somebody else has one of them; none is held any more.
-    """
-    held: list[HeldLease] = []
-    keeper.start()
-    try:
-        for lane, refusal in lanes.items():
-            found = keeper.acquire(lane, doing=lambda: doing)
-            if found is None:
-                raise PreflightRefused(refusal)
-            held.append(found)
-        yield held
-    finally:
-        keeper.stop()
-        for each in held:
-            keeper.surrender(each)
 
 
 class LeaseKeeper:
@@ -212,3 +189,60 @@ class LeaseKeeper:
             )
         else:
             held.valid_until_s = asked_s + self._duration.total_seconds()
+
+
+# ── owners ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def current_owner() -> str:
+    """Return the name of this process: ``host/namespace/pid/start/random``; no spaces."""
+    return f"{_place()}/{os.getpid()}/{_started(os.getpid())}/{secrets.token_hex(3)}"
+
+
+def is_surely_dead(owner: str) -> bool:
+    """Return True only when *owner* ran here and its process no longer exists."""
+    place, pid, started = _parts(owner)
+    if place != _place() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)  # asks, sends nothing; says more than /proc, which may be hidden
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    now = _started(int(pid))
+    return bool(started and now) and now != started
+
+
+def _parts(owner: str) -> tuple[str, str, str]:
+    """Return place, pid and start of *owner*; empty ones when it is no name of ours."""
+    fields = owner.rsplit("/", 3)
+    if len(fields) != 4:
+        return "", "", ""
+    place, pid, started, _ = fields
+    return place, pid, started
+
+
+def _place() -> str:
+    """Return what two processes share when they can see each other: host, boot, namespace."""
+    boot = _read("/proc/sys/kernel/random/boot_id")[:8]
+    try:
+        namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        namespace = "0"
+    return f"{socket.gethostname()}-{boot}/{namespace}"
+
+
+def _started(pid: int) -> str:
+    """Return when *pid* was started, in clock ticks since boot; empty when it does not exist."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if not fields or fields[0] in "ZX":
+        return ""
+    return fields[19]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -14,10 +14,10 @@ from typing import Final
 
 from migrator.delays.walk import WalkTerms
 from migrator.errors import MigratorError, SomeGone, SourceGone
+from migrator.ledger.exclusive import evict_dead
 from migrator.ledger.held_destinations import SqlHeldDestinations
-from migrator.ledger.lease_keeper import evict_dead
+from migrator.ledger.lease_keeper import current_owner, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.owner import current_owner, is_surely_dead
 from migrator.ledger.ports import Batches
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
@@ -317,7 +317,7 @@ class Rollback:
         return RecallReport(expected=found, done=None)
 
     def _released(self, scope: RollbackScope) -> Released:
-        evict_dead(self._leases, is_surely_dead)
+        evict_dead(self._leases)
         return Releasing(
             claims=self._claims,
             leases=self._leases,

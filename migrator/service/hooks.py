@@ -37,7 +37,7 @@ from migrator import __version__
 from migrator.config import Hooks as Given
 from migrator.config import mask
 from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.owner import current_owner
+from migrator.ledger.lease_keeper import current_owner
 from migrator.ledger.pause_reasons import PauseReason
 from migrator.ledger.report import EndpointProgress, Progress
 from migrator.nservicebus.timeouts import EndpointName

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from migrator.errors import Interrupted
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, evict_dead
+from migrator.ledger.exclusive import evict_dead
+from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
 from migrator.ledger.leases import SqlLeases
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, Lane
 from migrator.service.worker import Stop

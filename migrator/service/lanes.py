@@ -26,9 +26,8 @@ from migrator.handover.direct import DirectHandOver
 from migrator.handover.holding import Holding
 from migrator.handover.lane import HandedOver, LaneSession, LaneSetup
 from migrator.handover.ports import Link
-from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
+from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.owner import is_surely_dead
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
 from migrator.service.lane_allocator import LaneAllocator

@@ -21,8 +21,7 @@ from migrator.config.process import AUTO
 from migrator.config.work import EndpointMode, OnCritical
 from migrator.dispatcher.loop import DispatcherPlan
 from migrator.errors import ExitCode, MigratorError
-from migrator.ledger.lease_keeper import LeaseKeeper
-from migrator.ledger.owner import current_owner, is_surely_dead
+from migrator.ledger.lease_keeper import LeaseKeeper, current_owner, is_surely_dead
 from migrator.ledger.pause_reasons import PauseReason
 from migrator.ledger.report import HeldRows
 from migrator.ledger.states import Mode

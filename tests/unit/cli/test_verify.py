@@ -16,7 +16,7 @@ from migrator.config import load
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import ExitCode, PreflightRefused, TargetUnavailable
 from migrator.ledger.exclusive import recalling_alone, scanning_alone
-from migrator.ledger.owner import current_owner
+from migrator.ledger.lease_keeper import current_owner
 from migrator.nservicebus.timeouts import RECALL_LANE, SCAN_LANE, BatchId, EndpointName, Lane
 from migrator.verify.report import (
     DestinationBalance,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from migrator.ledger.owner import current_owner, is_surely_dead
+from migrator.ledger.lease_keeper import current_owner, is_surely_dead
 
 
 def test_a_living_process_is_not_dead() -> None:
@@ -45,6 +45,6 @@ def test_names_of_others_are_not_dead(name: str) -> None:
 def test_an_unreadable_start_is_not_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc is hidden, a process that exists counts as alive."""
     owner = current_owner()
-    monkeypatch.setattr("migrator.ledger.owner._started", lambda _pid: "")
+    monkeypatch.setattr("migrator.ledger.lease_keeper._started", lambda _pid: "")
     assert not is_surely_dead(owner)
     assert str(os.getpid()) in owner
