@@ -15,9 +15,8 @@ from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.names import staging_name
 from migrator.recall.recall import Recall
 from migrator.recall.rollback import Rollback
-from migrator.verify.evidence_port import Evidence
-from migrator.verify.plan import Parts, VerifyPlan
-from migrator.verify.verifier import Verifier
+from migrator.verify.levels import Parts
+from migrator.verify.verify import Verify
 
 
 def level_access(app: App, *, purpose: str, now: Callable[[], datetime] = utc_now) -> LevelAccess:
@@ -95,14 +94,8 @@ def new_settlement(app: App) -> FailoverSettlement:
     )
 
 
-def new_verifier(
-    app: App,
-    plan: VerifyPlan,
-    *,
-    evidence: Evidence | None,
-    progress: Callable[[str, int], None],
-) -> Verifier:
-    """Return a verifier for one verification."""
+def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
+    """Return what compares store, ledger and broker; *progress* is told how far it is."""
     parts = Parts(
         books=app.side.verifications,
         ledger=app.books,
@@ -110,8 +103,13 @@ def new_verifier(
         access=level_access(app, purpose="migrator verify", now=app.clock.now),
         clock=app.clock,
         wait=time.sleep,
-        evidence=evidence,
         fault=app.fault,
         progress=progress,
     )
-    return Verifier(parts, plan)
+    return Verify(
+        parts,
+        store=app.store,
+        leases=app.leases,
+        lease_duration=app.plan.lease,
+        runs=app.runs,
+    )

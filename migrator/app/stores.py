@@ -30,8 +30,7 @@ from migrator.stores.sql.nhibernate import NHibernateOptions, NHibernateStore
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore
 from migrator.stores.sql.store import TableStore
-from migrator.verify.documents import DocumentVerifications
-from migrator.verify.store import SqlVerifications
+from migrator.verify.stores import DocumentVerifications, SqlVerifications
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

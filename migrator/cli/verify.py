@@ -5,30 +5,33 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from migrator import __version__
-from migrator.app import App
-from migrator.app.commands import new_verifier
-from migrator.cli.evidence import EvidenceFile, open_evidence
+from migrator.app.commands import new_verify
 from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, say, write_table, write_text
 from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.session import Endpoints, Json, given, session_of, some_time
 from migrator.delays.scan import ScanLimits
 from migrator.errors import ExitCode
-from migrator.ledger.exclusive import scanning_alone
-from migrator.ledger.states import BatchState, RowState
+from migrator.ledger.states import RowState
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.reports.pages import About
 from migrator.reports.verify import verify_page
-from migrator.verify.plan import VerifyPlan
-from migrator.verify.report import EndpointBalance, Found, Verdict, Verification
+from migrator.verify.levels import VerifyPlan
+from migrator.verify.report import (
+    STATES,
+    Found,
+    Verdict,
+    Verification,
+    counts_of,
+    document,
+)
 
 EPILOG: Final = """\b
 Examples:
@@ -40,15 +43,6 @@ Examples:
 \b
 Exit codes: 0 balanced; 3 somebody recalls or scans; 4 store or broker unreachable;
   5 balanced, but rows are in quarantine; 6 something does not agree, or batches are doubtful."""
-
-_STATES: Final = (
-    ("handed over", BatchState.HANDED_OVER),
-    ("dispatched", BatchState.DISPATCHED),
-    ("quarantined", RowState.QUARANTINED),
-    ("released", RowState.RELEASED),
-    ("recalled", RowState.RECALLED),
-    ("doubtful", BatchState.DOUBTFUL),
-)
 
 
 def verify(
@@ -71,7 +65,7 @@ def verify(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Write one line per timeout; interrupted, the same command goes on for a day.",
+            help="Write one line per timeout, for an auditor.",
         ),
     ] = None,
     delays: Annotated[
@@ -103,7 +97,9 @@ def verify(
         rate=rate,
     )
     with opened(loaded) as app:
-        found, digest = _looked(app, plan, evidence)
+        app.ledger_facts.verify()
+        with _progress() as progress:
+            found, digest = new_verify(app, progress).run(plan, evidence)
         about = about_of(app, context.params)
     if form == "table" and output is None:
         show(found)
@@ -122,54 +118,6 @@ def exit_code(found: Verification) -> ExitCode:
     return ExitCode.QUARANTINED if quarantined else ExitCode.DONE
 
 
-def _looked(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-    """Verify, alone if all levels are looked through, and write into the audit trail what came."""
-    app.ledger_facts.verify()
-    _demand_known(app, plan)
-    with scanning_alone(app.leases, app.plan.lease) if plan.is_scan else nullcontext():
-        found, digest = _verified(app, plan, evidence)
-    app.runs.record("verified", detail=_summary(found), batch=None)
-    return found, digest
-
-
-def _demand_known(app: App, plan: VerifyPlan) -> None:
-    """Demand that ledger or store have the endpoints that were named.
-
-    Raises:
-        UnknownEndpoint: Neither has one of them.
-    """
-    booked = {each.endpoint for each in app.books.progress().endpoints}
-    for name in sorted(plan.endpoints - booked):
-        app.store.find(name)
-
-
-def _verified(app: App, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-    about = {
-        "taken_at": app.clock.now().isoformat(),
-        "ledger": app.ledger_id,
-        "version": __version__,
-        "delays": "all" if plan.delays is None else str(plan.delays),
-        "scan": plan.is_scan,
-        "endpoints": sorted(plan.endpoints),
-    }
-    with nullcontext() if evidence is None else open_evidence(evidence, about) as file:
-        try:
-            with _progress() as progress:
-                found = new_verifier(app, plan, evidence=file, progress=progress).run()
-        except BaseException:
-            _say_interrupted(file)
-            raise
-        if file is None:
-            return found, None
-        ended_at = app.clock.now().isoformat()
-        return found, file.finish({"ended_at": ended_at, **_summary(found)})
-
-
-def _say_interrupted(file: EvidenceFile | None) -> None:
-    if file is not None:
-        say(f"{file.partial} has what was done; the same command goes on")
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int], None]]:
     if not sys.stderr.isatty():
@@ -182,19 +130,6 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
 # ── what is said ────────────────────────────────────────────────────────────────────────────────
 
 
-def _summary(found: Verification) -> dict[str, object]:
-    """Return verdict and counts: for the ledger's events, and the evidence's last line."""
-    return {
-        "verdict": str(found.verdict),
-        "rows_checked": found.rows_checked,
-        "rows_taken_over": found.rows_taken_over,
-        "waiting": found.waiting,
-        "discrepancies": _counts(found),
-        "doubtful": list(found.doubtful),
-        "not_checked": list(found.not_checked),
-    }
-
-
 def _rendered(found: Verification, digest: str | None, form: str, about: About) -> str:
     """Return *found* in one of ``FORMS``, for a file or a pipe."""
     if form == "table":
@@ -205,74 +140,9 @@ def _rendered(found: Verification, digest: str | None, form: str, about: About) 
     return verify_page(json.loads(text), about=about) if form == "html" else text
 
 
-def _counts(found: Verification) -> Mapping[str, int]:
-    return {str(kind): count for kind, count in sorted(found.counts.items()) if count}
-
-
-def document(found: Verification, digest: str | None = None) -> dict[str, object]:
-    """Return *found* as plain values for JSON."""
-    return {
-        "taken_at": found.taken_at,
-        "verdict": str(found.verdict),
-        "is_complete": found.is_complete,
-        "rows_checked": found.rows_checked,
-        "rows_taken_over": found.rows_taken_over,
-        "waiting": found.waiting,
-        "endpoints": [_endpoint(each) for each in found.endpoints],
-        "destinations": [
-            {
-                "endpoint": each.endpoint,
-                "destination": each.destination,
-                "waiting": each.waiting,
-                "left": each.left,
-                "quarantined": each.quarantined,
-            }
-            for each in found.destinations
-        ],
-        "levels": [
-            {
-                "delays": str(each.delays),
-                "level": each.level,
-                "total": each.total,
-                "ours": each.ours,
-                "foreign": each.foreign,
-            }
-            for each in found.levels
-        ],
-        "counts": _counts(found),
-        "discrepancies": [_found(each) for each in found.discrepancies],
-        "doubtful": list(found.doubtful),
-        "not_checked": list(found.not_checked),
-        "evidence_sha256": digest,
-    }
-
-
-def _endpoint(balance: EndpointBalance) -> dict[str, object]:
-    return {
-        "endpoint": balance.endpoint,
-        "source": balance.source,
-        "in_store": balance.in_store,
-        "claimed": balance.claimed,
-        "in_flight": balance.in_flight,
-        **{name.replace(" ", "_"): balance.count(state) for name, state in _STATES},
-        "purged": balance.purged,
-        "unaccounted": balance.unaccounted,
-    }
-
-
-def _found(found: Found) -> dict[str, object]:
-    return {
-        "kind": str(found.kind),
-        "endpoint": found.endpoint,
-        "timeout_id": found.timeout_id,
-        "batch": found.batch,
-        "detail": found.detail,
-    }
-
-
 def show(found: Verification) -> None:
     """Write *found* for people, the verdict last."""
-    states = [name for name, _ in _STATES]
+    states = [name for name, _ in STATES]
     write_table(
         ("endpoint", "claimed", "in flight", *states, "purged", "unaccounted", "in store"),
         (
@@ -280,7 +150,7 @@ def show(found: Verification) -> None:
                 each.endpoint,
                 each.claimed,
                 each.in_flight,
-                *(each.count(state) for _, state in _STATES),
+                *(each.count(state) for _, state in STATES),
                 each.purged,
                 each.unaccounted,
                 each.in_store,
@@ -297,7 +167,7 @@ def show(found: Verification) -> None:
             ),
         )
     _show_levels(found)
-    _show_discrepancies(found.discrepancies, _counts(found))
+    _show_discrepancies(found.discrepancies, counts_of(found))
     for text in found.not_checked:
         write_text(f"not checked: {text}")
     for line in _verdict(found):
@@ -333,8 +203,6 @@ def _verdict(found: Verification) -> Iterator[str]:
         listed = ", ".join(map(str, found.doubtful))
         yield f"doubtful: batches {listed}; `migrator batch list` says what is known"
     yield f"{found.rows_checked} rows compared with what was claimed"
-    if found.rows_taken_over:
-        yield f"{found.rows_taken_over} rows more were compared by the call that was interrupted"
     texts = {
         Verdict.BALANCED: "everything that was looked at agrees",
         Verdict.DOUBTFUL: "everything agrees, but of the doubtful batches nobody can tell",

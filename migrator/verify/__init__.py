@@ -1,7 +1,7 @@
-"""Whether store, ledger and broker agree; looks, and changes nothing.
+"""Whether store, ledger and broker agree: ``migrator verify``.
 
-``sweep`` goes through the levels, ``rows`` through the ledger, ``counting`` compares sums, and
-``verifier`` does one after the other; ``judging`` decides, ``places`` remembers what was seen,
-``findings`` what is wrong. A daemon may work meanwhile: whatever looks wrong by comparing two
-answers is asked again. Source: docs/verify.md.
+It looks, and changes nothing; a daemon may work meanwhile, so whatever looks wrong by comparing
+two answers is asked again. ``verify`` does one thing after the other, ``levels`` looks through the
+levels, ``queries`` and ``stores`` ask ledger and store; ``rules`` decide, ``report`` is what came
+of it, ``evidence`` the file for an auditor. Begin with ``verify.Verify``. Source: docs/verify.md.
 """

@@ -1,145 +1,219 @@
-"""The lines of an evidence file: one per timeout of the ledger, as values and as JSON.
+"""The evidence file of ``migrator verify``: one line per timeout, for somebody who was not there.
 
-Rules of this file: a line says what a timeout is, where it is and what was found, and never what
-is in it; a line is plain ASCII and ends with a line feed; what is read back is checked, because
-it comes from a file. Source: docs/verify.md.
+Rules of this file:
+
+* a line says what a timeout is, where it is and what was found, and never what is in it; it is
+  plain ASCII and ends with a line feed;
+* lines are appended to ``FILE.partial``, which is moved to its place when it is whole; interrupted,
+  a verification begins anew, and so does its file;
+* what was found out later replaces lines all at once, in a copy that takes the place of the file;
+* the last line has the totals, and the SHA-256 of all bytes before it;
+* nobody else may read it, nobody writes it beside us, and a file that is there is never
+  overwritten.
+
+Source: docs/verify.md.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
 
-from migrator.delays.routing import DelaysVersion
-from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
-from migrator.verify.report import Discrepancy
+from migrator.errors import ConfigError
+from migrator.verify.report import EvidenceRecord
 
 SCHEMA: Final = "migrator/evidence/1"
-_LONGEST_SHOWN: Final = 60
+_MODE: Final = 0o600
+_TOTALS: Final = "totals"
 
 
-class Word(StrEnum):
-    """What was found of a timeout when nothing is wrong with it. Public: codes are stable."""
-
-    AGREES = "agrees"
-    """It is as the ledger says, as far as its state can be looked at."""
-    LEFT = "left"
-    """It was handed over and is due by now: nobody can look at it any more."""
-    NOT_LOOKED = "not_looked"
-    """It should be in a level; nobody looked into the levels."""
-    NOT_SEEN = "not_seen"
-    """It should be in a level and was not seen, but that does not prove that it is missing."""
-
-
-class NoLine(ValueError):
-    """The text is not a line that ``build_line`` wrote."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One timeout."""
-
-    id: int
-    """The ledger's own, ascending."""
-    endpoint: EndpointName
-    source: str
-    timeout_id: TimeoutId
-    batch: BatchId
-    row_index: int
-    destination: str | None
-    due_at: datetime
-    """Aware, UTC."""
-    state: str
-    reason: str | None
-    content_hash: str
-    is_intact: bool
-    delays: DelaysVersion | None
-    """In which generation its message was seen; None: nobody looked, or it was not seen."""
-    level: int | None
-    verdict: Word | Discrepancy
-
-
-def build_line(line: Line) -> bytes:
-    """Return *line* as JSON."""
-    return build_document(
+def build_line(record: EvidenceRecord) -> bytes:
+    """Return *record* as JSON."""
+    return _line(
         {
-            "id": line.id,
-            "endpoint": line.endpoint,
-            "source": line.source,
-            "timeout_id": line.timeout_id,
-            "batch": line.batch,
-            "row_index": line.row_index,
-            "destination": line.destination,
-            "due_at": line.due_at.isoformat(),
-            "state": line.state,
-            "reason": line.reason,
-            "content_hash": line.content_hash,
-            "is_intact": line.is_intact,
-            "delays": line.delays and str(line.delays),
-            "level": line.level,
-            "verdict": str(line.verdict),
+            "id": record.id,
+            "endpoint": record.endpoint,
+            "source": record.source,
+            "timeout_id": record.timeout_id,
+            "batch": record.batch,
+            "row_index": record.row_index,
+            "destination": record.destination,
+            "due_at": record.due_at.isoformat(),
+            "state": record.state,
+            "reason": record.reason,
+            "content_hash": record.content_hash,
+            "is_intact": record.is_intact,
+            "delays": record.delays and str(record.delays),
+            "level": record.level,
+            "verdict": str(record.verdict),
         }
     )
 
 
-def build_document(document: Mapping[str, object]) -> bytes:
-    """Return any line of the file: its first, its last, or one of a timeout."""
+def _line(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def parse_document(raw: bytes) -> Mapping[str, Any]:
-    """Return what any line of the file holds.
+@contextmanager
+def open_evidence(path: Path, about: Mapping[str, object]) -> Iterator[EvidenceFile]:
+    """Begin the evidence for *path*; *about* is its first line, without a schema.
+
+    Unless it is finished, nothing of it stays.
 
     Raises:
-        NoLine: It is not a JSON object.
+        ConfigError: The file is there already, somebody writes it, or it cannot be written.
     """
+    with _explained(path):
+        if path.exists():
+            raise ConfigError(f"--evidence: {path} is there already; name another file")
+        file = EvidenceFile(path, {"schema": SCHEMA, **about})
     try:
-        found = json.loads(raw)
-    except ValueError as exc:
-        raise NoLine(f"{raw[:_LONGEST_SHOWN]!r} is not JSON") from exc
-    if not isinstance(found, dict):
-        raise NoLine(f"{raw[:_LONGEST_SHOWN]!r} is not an object")
-    return found
+        yield file
+    finally:
+        file.close()
 
 
-def parse_line(document: Mapping[str, Any]) -> Line:
-    """Return the line that *document* was read from.
+class EvidenceFile:
+    """Evidence that is being written; made by ``open_evidence``.
+
+    Raises, each of its methods:
+        ConfigError: It cannot be written.
+    """
+
+    def __init__(self, path: Path, first: Mapping[str, object]) -> None:
+        """Open ``path.partial`` alone, and write its first line."""
+        self._path = path
+        self._partial = path.with_name(path.name + ".partial")
+        self._copy = path.with_name(path.name + ".amended")
+        self._hash = hashlib.sha256()
+        self._verdicts: Counter[str] = Counter()
+        self._is_whole = False
+        self._stream = _opened(self._partial)
+        try:
+            _demand_ours(self._partial, self._stream)
+            self._copy.unlink(missing_ok=True)
+            self._stream.truncate(0)
+            self._append(_line(first))
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def write(self, records: Sequence[EvidenceRecord]) -> None:
+        """Append *records*."""
+        with _explained(self._path):
+            for record in records:
+                self._append(build_line(record))
+                self._verdicts[str(record.verdict)] += 1
+
+    def amend(self, changes: Mapping[int, EvidenceRecord]) -> None:
+        """Replace the lines of these ids by what was found out later; all of them or none."""
+        with _explained(self._path), self._stream as old:
+            old.seek(0)
+            self._stream = _opened(self._copy)
+            self._hash, self._verdicts = hashlib.sha256(), Counter()
+            self._append(old.readline())
+            for raw in old:
+                found = json.loads(raw)
+                changed = changes.get(found["id"])
+                self._append(raw if changed is None else build_line(changed))
+                self._verdicts[found["verdict"] if changed is None else str(changed.verdict)] += 1
+            self._sync()
+            self._copy.replace(self._partial)
+
+    def finish(self, totals: Mapping[str, object]) -> str:
+        """Write the last line, move the file to its place, and return the digest in that line."""
+        digest = self._hash.hexdigest()
+        lines = {"lines": self._verdicts.total(), "verdicts": dict(sorted(self._verdicts.items()))}
+        with _explained(self._path):
+            self._stream.write(_line({_TOTALS: {**lines, **totals}, "sha256": digest}))
+            self._sync()
+            self._is_whole = True
+            if self._path.exists():
+                raise ConfigError(
+                    f"--evidence: {self._path} is there now; {self._partial} is whole, move it "
+                    "somewhere yourself"
+                )
+            self._partial.rename(self._path)
+            _sync_folder(self._path.parent)
+        return digest
+
+    def close(self) -> None:
+        """Close it; what is not whole goes, as it is evidence of nothing."""
+        with _explained(self._path):
+            if not self._is_whole:
+                self._copy.unlink(missing_ok=True)
+                self._partial.unlink(missing_ok=True)
+            self._stream.close()
+
+    def _append(self, raw: bytes) -> None:
+        self._hash.update(raw)
+        self._stream.write(raw)
+
+    def _sync(self) -> None:
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+
+def _demand_ours(path: Path, stream: BinaryIO) -> None:
+    """Return if nothing is in *path* but what a verification left that was killed.
 
     Raises:
-        NoLine: Something is missing or of another kind.
+        ConfigError: Something else is.
     """
-    try:
-        return Line(
-            id=int(document["id"]),
-            endpoint=EndpointName(str(document["endpoint"])),
-            source=str(document["source"]),
-            timeout_id=TimeoutId(str(document["timeout_id"])),
-            batch=BatchId(int(document["batch"])),
-            row_index=int(document["row_index"]),
-            destination=_text(document["destination"]),
-            due_at=datetime.fromisoformat(document["due_at"]),
-            state=str(document["state"]),
-            reason=_text(document["reason"]),
-            content_hash=str(document["content_hash"]),
-            is_intact=bool(document["is_intact"]),
-            delays=None if document["delays"] is None else DelaysVersion(document["delays"]),
-            level=None if document["level"] is None else int(document["level"]),
-            verdict=_verdict(str(document["verdict"])),
+    ours = _line({"schema": SCHEMA})[:-2]
+    if not ours.startswith(stream.read(len(ours))):
+        raise ConfigError(
+            f"--evidence: {path} is not what `migrator verify` writes; delete it, or name another "
+            "file"
         )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise NoLine(f"not a timeout's line: {type(exc).__name__} {exc}") from exc
+    stream.seek(0)
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _verdict(value: str) -> Word | Discrepancy:
+def _opened(path: Path) -> BinaryIO:
+    """Open *path* for reading and writing, for nobody but us, and alone."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    stream = os.fdopen(os.open(path, flags, _MODE), "r+b")
     try:
-        return Word(value)
-    except ValueError:
-        return Discrepancy(value)
+        _lock(path, stream)
+        os.fchmod(stream.fileno(), _MODE)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _lock(path: Path, stream: BinaryIO) -> None:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    if not is_ours:  # it may have been moved to its place while we opened it
+        raise ConfigError(f"--evidence: another verification is writing {path}")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into an error that names *path*."""
+    try:
+        yield
+    except OSError as exc:
+        raise ConfigError(
+            f"--evidence {path} cannot be written: {exc.strerror or exc}; run it "
+            "again when it can be"
+        ) from exc

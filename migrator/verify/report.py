@@ -1,4 +1,4 @@
-"""What a verification finds: whether the books of store, ledger and broker agree, as values.
+"""What a verification finds: whether store, ledger and broker agree, as values.
 
 Rules of this file: what nobody looked at is *not checked*, never fine; a discrepancy names what is
 wrong and where, and never holds what is in a message. Source: docs/verify.md.
@@ -6,6 +6,7 @@ wrong and where, and never holds what is in a message. Source: docs/verify.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,10 +15,20 @@ from typing import Final
 
 from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import OPEN, BatchState, RowState
-from migrator.nservicebus.timeouts import BatchId, EndpointName
+from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
 SLACK: Final = timedelta(seconds=5)
 """What is due this soon may have left its level, or not yet; nothing is concluded from it."""
+
+STATES: Final = (
+    ("handed over", BatchState.HANDED_OVER),
+    ("dispatched", BatchState.DISPATCHED),
+    ("quarantined", RowState.QUARANTINED),
+    ("released", RowState.RELEASED),
+    ("recalled", RowState.RECALLED),
+    ("doubtful", BatchState.DOUBTFUL),
+)
+"""States that a balance tells, by the names that people and documents see."""
 
 
 class Discrepancy(StrEnum):
@@ -43,6 +54,19 @@ class Discrepancy(StrEnum):
     """A timeout that was taken back, or set aside, is still in a level."""
     LATE = "late_in_levels"
     """A timeout is due, but still in a level."""
+
+
+class RowStatus(StrEnum):
+    """What was found of a timeout when nothing is wrong with it. Public: codes are stable."""
+
+    AGREES = "agrees"
+    """It is as the ledger says, as far as its state can be looked at."""
+    LEFT = "left"
+    """It was handed over and is due by now: nobody can look at it any more."""
+    NOT_LOOKED = "not_looked"
+    """It should be in a level; nobody looked into the levels."""
+    NOT_SEEN = "not_seen"
+    """It should be in a level and was not seen, but that does not prove that it is missing."""
 
 
 class Verdict(StrEnum):
@@ -150,8 +174,6 @@ class Verification:
     """By generation, highest first; empty when there is none, or the broker was not asked."""
     rows_checked: int
     """Rows whose content was compared with its hash, by this verification."""
-    rows_taken_over: int
-    """Rows of which the one that was interrupted compared it, and that are as they were."""
     waiting: int
     """Timeouts that have to be in the levels."""
     discrepancies: Sequence[Found]
@@ -175,46 +197,145 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a timeout was seen."""
+class EvidenceRecord:
+    """One timeout."""
 
-    level: int
-    delay_s: int
-    """What its routing key says: the whole delay, when it was published."""
-    delays: DelaysVersion = DelaysVersion.V2
-
-    def __str__(self) -> str:
-        """Return its level as people read it: ``v2 level 07``."""
-        return level_text(self.delays, self.level)
-
-
-def level_text(delays: DelaysVersion, level: int) -> str:
-    """Return how a level is called: ``v2 level 07``."""
-    return f"{delays} level {level:02d}"
-
-
-def is_another_copy(
-    first: Place, second: Place, *, due_at: datetime, second_seen_at: datetime
-) -> bool:
-    """Return whether two sightings of one timeout prove that there are two messages of it.
-
-    Levels are gone through downwards while messages move down, so the same message may be seen
-    twice: in a level, and in a lower one after its time in the first was over. It is another
-    one when it has another routing key, is in the same level or another generation, or when the
-    first one's time in its level was not yet over.
-    """
-    if (first.delays, first.delay_s) != (second.delays, second.delay_s):
-        return True
-    if first.level == second.level:
-        return True
-    leaves_at = due_at - timedelta(seconds=first.delay_s & ((1 << first.level) - 1))
-    return leaves_at > second_seen_at + SLACK
+    id: int
+    """The ledger's own, ascending."""
+    endpoint: EndpointName
+    source: str
+    timeout_id: TimeoutId
+    batch: BatchId
+    row_index: int
+    destination: str | None
+    due_at: datetime
+    """Aware, UTC."""
+    state: str
+    reason: str | None
+    content_hash: str
+    is_intact: bool
+    delays: DelaysVersion | None
+    """In which generation its message was seen; None: nobody looked, or it was not seen."""
+    level: int | None
+    verdict: RowStatus | Discrepancy
 
 
-def can_be_in(level: int, *, due_in: timedelta) -> bool:
-    """Return whether a message that is due in so long can be in *level*.
+class Findings:
+    """What is wrong so far."""
 
-    It waits there for the rest of that level's time and for lower levels, together less than
-    twice the level's time.
-    """
-    return due_in <= timedelta(seconds=2 ** (level + 1)) + SLACK
+    def __init__(self, shown: int) -> None:
+        """Name the first *shown* of each kind."""
+        self._shown = shown
+        self._named: Counter[Discrepancy] = Counter()
+        self.counts: Counter[Discrepancy] = Counter()
+        self.first: list[Found] = []
+        self.not_checked: list[str] = []
+
+    def add(
+        self,
+        kind: Discrepancy,
+        detail: str,
+        *,
+        endpoint: EndpointName | None = None,
+        timeout_id: str | None = None,
+        batch: BatchId | None = None,
+    ) -> None:
+        """Count one discrepancy, and name it if not too many of its kind are named already."""
+        self.counts[kind] += 1
+        if self._named[kind] < self._shown:
+            self._named[kind] += 1
+            self.first.append(
+                Found(
+                    kind=kind, endpoint=endpoint, timeout_id=timeout_id, batch=batch, detail=detail
+                )
+            )
+
+    def add_unnamed(self, kind: Discrepancy, count: int, what: str) -> None:
+        """Count *count* more of a kind that nobody named, and say so."""
+        if count:
+            self.counts[kind] += count
+            self.not_checked.append(f"{count} {what} more are counted as {kind}, and not named")
+
+    def add_line(self, kind: Discrepancy, line: EvidenceRecord, detail: str) -> None:
+        """Count one of a timeout."""
+        self.add(kind, detail, endpoint=line.endpoint, timeout_id=line.timeout_id, batch=line.batch)
+
+
+# ── as plain values ───────────────────────────────────────────────────────────────────────────────
+
+
+def summary(found: Verification) -> dict[str, object]:
+    """Return verdict and counts: for the ledger's events, and the evidence's last line."""
+    return {
+        "verdict": str(found.verdict),
+        "rows_checked": found.rows_checked,
+        "waiting": found.waiting,
+        "discrepancies": counts_of(found),
+        "doubtful": list(found.doubtful),
+        "not_checked": list(found.not_checked),
+    }
+
+
+def document(found: Verification, digest: str | None = None) -> dict[str, object]:
+    """Return *found* as plain values for JSON."""
+    return {
+        "taken_at": found.taken_at,
+        "verdict": str(found.verdict),
+        "is_complete": found.is_complete,
+        "rows_checked": found.rows_checked,
+        "waiting": found.waiting,
+        "endpoints": [_endpoint(each) for each in found.endpoints],
+        "destinations": [
+            {
+                "endpoint": each.endpoint,
+                "destination": each.destination,
+                "waiting": each.waiting,
+                "left": each.left,
+                "quarantined": each.quarantined,
+            }
+            for each in found.destinations
+        ],
+        "levels": [
+            {
+                "delays": str(each.delays),
+                "level": each.level,
+                "total": each.total,
+                "ours": each.ours,
+                "foreign": each.foreign,
+            }
+            for each in found.levels
+        ],
+        "counts": counts_of(found),
+        "discrepancies": [_found(each) for each in found.discrepancies],
+        "doubtful": list(found.doubtful),
+        "not_checked": list(found.not_checked),
+        "evidence_sha256": digest,
+    }
+
+
+def _endpoint(balance: EndpointBalance) -> dict[str, object]:
+    return {
+        "endpoint": balance.endpoint,
+        "source": balance.source,
+        "in_store": balance.in_store,
+        "claimed": balance.claimed,
+        "in_flight": balance.in_flight,
+        **{name.replace(" ", "_"): balance.count(state) for name, state in STATES},
+        "purged": balance.purged,
+        "unaccounted": balance.unaccounted,
+    }
+
+
+def _found(found: Found) -> dict[str, object]:
+    return {
+        "kind": str(found.kind),
+        "endpoint": found.endpoint,
+        "timeout_id": found.timeout_id,
+        "batch": found.batch,
+        "detail": found.detail,
+    }
+
+
+def counts_of(found: Verification) -> Mapping[str, int]:
+    """Return how many things of each kind do not agree, without those of which there are none."""
+    return {str(kind): count for kind, count in sorted(found.counts.items()) if count}

@@ -37,7 +37,7 @@ from migrator.nservicebus.timeouts import BatchId, Lane, RunId, TimeoutId
 from migrator.recall.restore import Recalls
 from migrator.recall.rules import Sighting
 from migrator.stores.ports import Claim, ClaimRequest, Claims, Cursor, Store
-from migrator.verify.ports import Verifications
+from migrator.verify.queries import Verifications
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LONG = timedelta(minutes=5)

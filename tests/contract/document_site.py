@@ -19,7 +19,7 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.documents.ports import DocumentStore
 from migrator.stores.documents.store import DocumentStoreView
-from migrator.verify.documents import DocumentVerifications
+from migrator.verify.stores import DocumentVerifications
 from tests.contract.any_site import AnySite, LegacyRow, due_in, timeout_id
 
 NEIGHBOUR = LegacyRow(id=timeout_id(2**90), due=due_in(timedelta(hours=1)))

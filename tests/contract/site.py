@@ -46,7 +46,7 @@ from migrator.stores.sql.legacy_table import build_source, parse_source
 from migrator.stores.sql.seeding import create_table
 from migrator.stores.sql.sql_persistence import Placement, SqlOptions, SqlStore, default_table
 from migrator.stores.sql.store import Blank, TableStore
-from migrator.verify.store import SqlVerifications
+from migrator.verify.stores import SqlVerifications
 from tests.contract.any_site import LONG, NOW, AnySite, LegacyRow, due_in, hours, timeout_id
 from tests.contract.table_manager import TableManager
 

@@ -23,7 +23,7 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA, TimeoutId
 from migrator.stores.sql.seeding import SeedRow, create_table, insert_rows
-from migrator.verify.store import SqlVerifications
+from migrator.verify.stores import SqlVerifications
 from tests.contract.site import NOW, Site
 
 _URLS: Final = {"mssql": "MSSQL_URL", "oracle": "ORACLE_URL"}

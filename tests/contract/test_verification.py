@@ -17,9 +17,10 @@ from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.recall.rules import RecallScope
-from migrator.verify.ports import AuditedRow, LevelSighting, Verifications
+from migrator.verify.queries import Verifications
 from migrator.verify.report import BatchGap, DestinationBalance
-from migrator.verify.store import SqlVerifications
+from migrator.verify.rules import AuditedRow, LevelSighting
+from migrator.verify.stores import SqlVerifications
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
 

@@ -31,7 +31,7 @@ from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
 from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
-from migrator.verify.store import SqlVerifications
+from migrator.verify.stores import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
 from tests.support.mariadb import IS_MYSQL, new_server
 

@@ -61,10 +61,10 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("oracle", "stores/documents/ledger.py DocumentLedger.begin_return"): "quarantine",
     # SQL Server compares no pairs, and neither of the two hashes
     ("mssql", "recall/queries.py rows_of"): "recall",
-    ("mssql", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",
-    ("mssql", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",
-    ("oracle", "verify/store.py LedgerVerifications.intact.<locals>.read"): "verify",
-    ("oracle", "verify/store.py LedgerVerifications.known.<locals>.read"): "verify",
+    ("mssql", "verify/queries.py Verifications.known.<locals>.read"): "verify",
+    ("mssql", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
+    ("oracle", "verify/queries.py Verifications.intact.<locals>.read"): "verify",
+    ("oracle", "verify/queries.py Verifications.known.<locals>.read"): "verify",
     ("oracle", "ledger/quarantine.py SqlQuarantine._chosen"): "quarantine",
     ("oracle", "stores/sql/claims.py SqlClaims._release_quarantined_of"): "quarantine",
 }

@@ -42,7 +42,7 @@ from migrator.stores.sql.legacy_table import (
 )
 from migrator.stores.sql.moving import Copied, id_text, in_ledger, reading_content, removing
 from migrator.stores.sql.nhibernate import case_probe, owner_after
-from migrator.verify.auditing import AuditQueries
+from migrator.verify.queries import AuditQueries
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID: Final = "7d0c1b52-9e4f-4a3b-1234-08da9f3c5e7b"

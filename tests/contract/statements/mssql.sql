@@ -857,7 +857,7 @@ SELECT TOP :param_1 migrator.run.id
 FROM migrator.run
 WHERE migrator.run.source = :source_1;
 
--- verify/documents.py DocumentVerifications._open_here.<locals>.read
+-- verify/stores.py DocumentVerifications._open_here.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.source = :source_1 AND migrator.timeout.store_id IN (:store_id_1) AND (migrator.timeout.state IS NULL OR migrator.timeout.state IN ('quarantined', 'dispatched')) AND (migrator.timeout.going_back IS NULL OR migrator.timeout.going_back = :going_back_1) AND (migrator.batch.state NOT IN (:state_3)) ORDER BY migrator.timeout.id;
@@ -1104,29 +1104,29 @@ SELECT pg_catalog.pg_namespace.nspname
 FROM pg_catalog.pg_namespace
 WHERE (pg_catalog.pg_namespace.nspname NOT LIKE :nspname_1 + '%' ESCAPE '/') ORDER BY pg_catalog.pg_namespace.nspname;
 
--- verify/store.py LedgerVerifications._sources
+-- verify/queries.py Verifications._sources
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch;
 
--- verify/store.py LedgerVerifications._sources
+-- verify/queries.py Verifications._sources
 SELECT DISTINCT migrator.batch.source
 FROM migrator.batch
 WHERE migrator.batch.endpoint IN (:endpoint_1);
 
--- verify/store.py LedgerVerifications.balances.<locals>.read
+-- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator.batch.endpoint, migrator.batch.source, sum(migrator.batch.size) AS sum_1, sum(migrator.batch.purged) AS sum_2
 FROM migrator.batch GROUP BY migrator.batch.endpoint, migrator.batch.source;
 
--- verify/store.py LedgerVerifications.balances.<locals>.read
+-- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id GROUP BY migrator.timeout.endpoint, migrator.timeout.source, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful');
 
--- verify/store.py LedgerVerifications.destinations.<locals>.read
+-- verify/queries.py Verifications.destinations.<locals>.read
 SELECT migrator.timeout.endpoint, migrator.timeout.destination, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 AND migrator.timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator.timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.state IS NULL AND migrator.batch.state = :state_1 OR migrator.timeout.state = :state_2 GROUP BY migrator.timeout.endpoint, migrator.timeout.destination;
 
--- verify/store.py LedgerVerifications.gaps.<locals>.read
+-- verify/queries.py Verifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
@@ -1140,7 +1140,7 @@ FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
 WHERE migrator.batch.id IS NULL) AS gap
 WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id;
 
--- verify/store.py LedgerVerifications.gaps.<locals>.read
+-- verify/queries.py Verifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator.timeout.batch_id AS batch_id, count(*) AS rows
 FROM migrator.timeout GROUP BY migrator.timeout.batch_id)
@@ -1153,28 +1153,28 @@ WHERE migrator.timeout.batch_id = kept.batch_id) AS anon_1, 'doubtful', 0, 0, ke
 FROM kept LEFT OUTER JOIN migrator.batch ON migrator.batch.id = kept.batch_id
 WHERE migrator.batch.id IS NULL) AS gap ORDER BY gap.id;
 
--- verify/store.py LedgerVerifications.rows.<locals>.read
+-- verify/queries.py Verifications.rows.<locals>.read
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.id > :id_1 AND migrator.timeout.batch_id IN (SELECT migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.claimed_at >= :claimed_at_1) ORDER BY migrator.timeout.id;
 
--- verify/store.py LedgerVerifications.rows.<locals>.read
+-- verify/queries.py Verifications.rows.<locals>.read
 SELECT TOP :param_1 migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.id > :id_1 ORDER BY migrator.timeout.id;
 
--- verify/store.py SqlVerifications._in_store
+-- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1;
 
--- verify/store.py SqlVerifications._in_store
+-- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1184,7 +1184,7 @@ FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1194,7 +1194,7 @@ FROM [public].timeoutentity
 WHERE [public].timeoutentity.endpoint = :Endpoint_1) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id
@@ -1203,7 +1203,7 @@ WHERE known.source = :source_1 AND known.store_id = lower(CAST(timeouts.[Id] AS 
 FROM timeouts) AS found
 WHERE found.id IS NOT NULL ORDER BY found.id) AS both ON migrator.timeout.id = both.id ORDER BY migrator.timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator.timeout.id, migrator.timeout.batch_id, migrator.timeout.row_index, migrator.timeout.endpoint, migrator.timeout.source, migrator.timeout.store_id, migrator.timeout.destination, migrator.timeout.due, coalesce(migrator.timeout.state, migrator.batch.state, 'doubtful') AS state, CASE WHEN (migrator.timeout.state = :state_1) THEN migrator.timeout.reason END AS reason, migrator.timeout.content_hash, CASE WHEN (migrator.timeout.state IS NULL AND migrator.batch.state = :state_2) THEN migrator.batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator.timeout LEFT OUTER JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id JOIN (SELECT TOP :param_1 found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT TOP :param_2 known.id

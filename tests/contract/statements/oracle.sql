@@ -817,7 +817,7 @@ SELECT migrator_run.id
 FROM migrator_run
 WHERE migrator_run.source = :source_1 AND ROWNUM <= :param_1;
 
--- verify/documents.py DocumentVerifications._open_here.<locals>.read
+-- verify/stores.py DocumentVerifications._open_here.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.source = :source_1 AND migrator_timeout.store_id IN (:store_id_1) AND (migrator_timeout.state IS NULL OR migrator_timeout.state IN ('quarantined', 'dispatched')) AND (migrator_timeout.going_back IS NULL OR migrator_timeout.going_back = :going_back_1) AND (migrator_batch.state NOT IN (:state_3)) ORDER BY migrator_timeout.id;
@@ -1082,29 +1082,29 @@ SELECT CAST(migrationsentity."MigrationRunId" AS VARCHAR2(500 CHAR)) AS "Migrati
 FROM migrationsentity
 WHERE CAST(migrationsentity."Status" AS VARCHAR2(500 CHAR)) IN (:param_1);
 
--- verify/store.py LedgerVerifications._sources
+-- verify/queries.py Verifications._sources
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch;
 
--- verify/store.py LedgerVerifications._sources
+-- verify/queries.py Verifications._sources
 SELECT DISTINCT migrator_batch.source
 FROM migrator_batch
 WHERE migrator_batch.endpoint IN (:endpoint_1);
 
--- verify/store.py LedgerVerifications.balances.<locals>.read
+-- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator_batch.endpoint, migrator_batch.source, sum(migrator_batch."size") AS sum_1, sum(migrator_batch.purged) AS sum_2
 FROM migrator_batch GROUP BY migrator_batch.endpoint, migrator_batch.source;
 
--- verify/store.py LedgerVerifications.balances.<locals>.read
+-- verify/queries.py Verifications.balances.<locals>.read
 SELECT migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS coalesce_1, count(*) AS count_1
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id GROUP BY migrator_timeout.endpoint, migrator_timeout.source, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful');
 
--- verify/store.py LedgerVerifications.destinations.<locals>.read
+-- verify/queries.py Verifications.destinations.<locals>.read
 SELECT migrator_timeout.endpoint, migrator_timeout.destination, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due > :due_1) THEN :param_1 ELSE :param_2 END) AS sum_1, sum(CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 AND migrator_timeout.due <= :due_2) THEN :param_3 ELSE :param_4 END) AS sum_2, sum(CASE WHEN (migrator_timeout.state = :state_2) THEN :param_5 ELSE :param_6 END) AS sum_3
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.state IS NULL AND migrator_batch.state = :state_1 OR migrator_timeout.state = :state_2 GROUP BY migrator_timeout.endpoint, migrator_timeout.destination;
 
--- verify/store.py LedgerVerifications.gaps.<locals>.read
+-- verify/queries.py Verifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
 FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
@@ -1119,7 +1119,7 @@ WHERE migrator_batch.id IS NULL) gap
 WHERE gap.endpoint IN (:endpoint_1) ORDER BY gap.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- verify/store.py LedgerVerifications.gaps.<locals>.read
+-- verify/queries.py Verifications.gaps.<locals>.read
 WITH kept AS
 (SELECT migrator_timeout.batch_id AS batch_id, count(*) AS "rows"
 FROM migrator_timeout GROUP BY migrator_timeout.batch_id)
@@ -1133,7 +1133,7 @@ FROM kept LEFT OUTER JOIN migrator_batch ON migrator_batch.id = kept.batch_id
 WHERE migrator_batch.id IS NULL) gap ORDER BY gap.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- verify/store.py LedgerVerifications.rows.<locals>.read
+-- verify/queries.py Verifications.rows.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.id > :id_1 AND migrator_timeout.batch_id IN (SELECT migrator_batch.id
@@ -1141,22 +1141,22 @@ FROM migrator_batch
 WHERE migrator_batch.claimed_at >= :claimed_at_1) ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- verify/store.py LedgerVerifications.rows.<locals>.read
+-- verify/queries.py Verifications.rows.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.id > :id_1 ORDER BY migrator_timeout.id
  FETCH FIRST :param_1 ROWS ONLY;
 
--- verify/store.py SqlVerifications._in_store
+-- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM "TimeoutEntity"
 WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1;
 
--- verify/store.py SqlVerifications._in_store
+-- verify/stores.py SqlVerifications._in_store
 SELECT count(*) AS count_1
 FROM timeouts;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1167,7 +1167,7 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1178,7 +1178,7 @@ WHERE "TimeoutEntity"."Endpoint" = :Endpoint_1) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id
@@ -1188,7 +1188,7 @@ FROM timeouts) found
 WHERE found.id IS NOT NULL ORDER BY found.id
  FETCH FIRST :param_2 ROWS ONLY) both ON migrator_timeout.id = both.id ORDER BY migrator_timeout.id;
 
--- verify/store.py SqlVerifications.in_both_places.<locals>.read
+-- verify/stores.py SqlVerifications.in_both_places.<locals>.read
 SELECT migrator_timeout.id, migrator_timeout.batch_id, migrator_timeout.row_index, migrator_timeout.endpoint, migrator_timeout.source, migrator_timeout.store_id, migrator_timeout.destination, migrator_timeout.due, coalesce(migrator_timeout.state, migrator_batch.state, 'doubtful') AS state, CASE WHEN (migrator_timeout.state = :state_1) THEN migrator_timeout.reason END AS reason, migrator_timeout.content_hash, CASE WHEN (migrator_timeout.state IS NULL AND migrator_batch.state = :state_2) THEN migrator_batch.handed_over_at END AS handed_over_at, both.total
 FROM migrator_timeout LEFT OUTER JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id JOIN (SELECT found.id AS id, count(*) OVER () AS total
 FROM (SELECT (SELECT known.id

@@ -18,7 +18,7 @@ from migrator.stores.documents.claims import DocumentClaims
 from migrator.stores.documents.ledger import DocumentLedger
 from migrator.stores.ravendb.http import ServerSettings
 from migrator.stores.ravendb.store import RavenOptions, RavenStore
-from migrator.verify.documents import DocumentVerifications
+from migrator.verify.stores import DocumentVerifications
 from tests.contract.site import NOW, Site
 from tests.support import ravendb
 from tests.support.ravendb import DATABASE, StrictRaven

@@ -25,8 +25,9 @@ from migrator.verify.report import (
     Found,
     LevelBalance,
     Verification,
+    document,
 )
-from migrator.verify.verifier import Verifier
+from migrator.verify.verify import Verifier
 from tests.unit.cli.conftest import Program
 from tests.unit.reports.reading import read
 
@@ -51,7 +52,6 @@ BALANCED = Verification(
         LevelBalance(delays=DelaysVersion.V1, level=0, total=0, ours=0, foreign=0),
     ],
     rows_checked=18,
-    rows_taken_over=0,
     waiting=10,
     discrepancies=(),
     counts={Discrepancy.TWICE: 0},
@@ -113,16 +113,16 @@ def test_people_read_the_verdict_last(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_programs_read_the_same() -> None:
     """With plain words for states and kinds."""
-    document = verify.document(DISCREPANT, "abc")
-    assert document["verdict"] == "discrepant"
-    assert document["is_complete"] is False
-    assert document["levels"] == [
+    found = document(DISCREPANT, "abc")
+    assert found["verdict"] == "discrepant"
+    assert found["is_complete"] is False
+    assert found["levels"] == [
         {"delays": "v2", "level": 16, "total": 12, "ours": 10, "foreign": 2},
         {"delays": "v1", "level": 0, "total": 0, "ours": 0, "foreign": 0},
     ]
-    assert document["counts"] == {"rows_gone": 41, "too_few_in_levels": 1}
-    assert document["evidence_sha256"] == "abc"
-    assert document["endpoints"] == [
+    assert found["counts"] == {"rows_gone": 41, "too_few_in_levels": 1}
+    assert found["evidence_sha256"] == "abc"
+    assert found["endpoints"] == [
         {
             "endpoint": "Sales",
             "source": "Sales_TimeoutData",
@@ -205,14 +205,6 @@ def test_what_cannot_be_is_refused(program: Program, option: str, value: str) ->
     assert option in program("verify", "--scan", option, value, codes=[2]).err
 
 
-def test_what_was_taken_over_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """It was compared by somebody before."""
-    found = replace(BALANCED, rows_taken_over=7)
-    verify.show(found)
-    assert "7 rows more were compared by the call that was" in capsys.readouterr().out
-    assert verify.document(found)["rows_taken_over"] == 7
-
-
 @pytest.mark.parametrize(
     ("lane", "told"), [(RECALL_LANE, "recalls"), (SCAN_LANE, "another `migrator verify --scan`")]
 )
@@ -252,10 +244,10 @@ def test_the_lease_of_a_dead_one_is_taken(program: Program) -> None:
             assert app.leases.owner_of(SCAN_LANE) != dead
 
 
-def test_an_interrupted_one_says_how_to_go_on(
+def test_an_interrupted_one_leaves_nothing(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written is kept; on a terminal there is progress, too."""
+    """Half a file is evidence of nothing; on a terminal there is progress, too."""
 
     def cut(_: Verifier) -> Verification:
         raise TargetUnavailable("cut")
@@ -263,7 +255,6 @@ def test_an_interrupted_one_says_how_to_go_on(
     program.seeded()
     monkeypatch.setattr(Verifier, "run", cut)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    ended = program("verify", "--evidence", str(tmp_path / "e.jsonl"), codes=[4])
-    assert "e.jsonl.partial has what was done; the same command goes on" in ended.err
-    assert (tmp_path / "e.jsonl.partial").exists()
+    program("verify", "--evidence", str(tmp_path / "e.jsonl"), codes=[4])
+    assert not [*tmp_path.glob("e.jsonl*")]
     program("verify", codes=[4])

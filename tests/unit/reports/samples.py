@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from migrator.cli import verify
 from migrator.cli.output import json_text
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
@@ -22,6 +21,7 @@ from migrator.verify.report import (
     Found,
     LevelBalance,
     Verification,
+    document,
 )
 
 NOW = datetime(2031, 3, 4, 2, 58, 11, 402356, tzinfo=UTC)
@@ -118,7 +118,6 @@ def verification(**changes: Any) -> Mapping[str, Any]:
             for n in range(27, -1, -1)
         ],
         "rows_checked": 12_024,
-        "rows_taken_over": 0,
         "waiting": 7_000,
         "discrepancies": (),
         "counts": {Discrepancy.TWICE: 0},
@@ -127,7 +126,7 @@ def verification(**changes: Any) -> Mapping[str, Any]:
     }
     digest = changes.pop("digest", None)
     found = Verification(**{**facts, **changes})
-    return read_again({"schema": "migrator/verify/1", **verify.document(found, digest)})
+    return read_again({"schema": "migrator/verify/1", **document(found, digest)})
 
 
 def place(name: str | None, *, waiting: int, left: int = 0) -> DestinationBalance:

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.verify.report``."""
+"""Tests of ``migrator.verify.report`` and ``rules``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ import pytest
 from migrator.delays.routing import DelaysVersion, levels_passed
 from migrator.ledger.states import BatchState, RowState
 from migrator.nservicebus.timeouts import BatchId, EndpointName
-from migrator.verify.report import (
-    SLACK,
-    Discrepancy,
-    EndpointBalance,
-    Place,
-    Verdict,
-    Verification,
-    can_be_in,
-    is_another_copy,
-)
+from migrator.verify.report import SLACK, Discrepancy, EndpointBalance, Verdict, Verification
+from migrator.verify.rules import Place, can_be_in, is_another_copy
 
 NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 V1 = DelaysVersion.V1
@@ -35,7 +27,6 @@ def verification(
         destinations=(),
         levels=(),
         rows_checked=0,
-        rows_taken_over=0,
         waiting=0,
         discrepancies=(),
         counts=counts or {},

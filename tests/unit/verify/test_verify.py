@@ -1,4 +1,4 @@
-"""Tests of ``migrator.verify.engine``."""
+"""Tests of ``migrator.verify``: what does not agree is found, and nothing else is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, Lane, TimeoutId
-from migrator.verify import missing, rows, sweep, verifier
-from migrator.verify.evidence import Word
-from migrator.verify.places import Ids, Places
-from migrator.verify.report import Discrepancy, Place, Verdict
+from migrator.verify import levels, verify
+from migrator.verify.report import Discrepancy, Verdict
+from migrator.verify.rules import Ids, Place, Places
 from tests.unit.verify.world import BILLING, DAY, NOW, SALES, MemoryEvidence, World
 
 
@@ -468,7 +467,7 @@ def test_what_is_with_somebody_may_be_what_is_not_seen() -> None:
 
 def test_a_slow_ledger_does_not_lose_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is asked about what was seen, the broker gets signs of life."""
-    monkeypatch.setattr(sweep, "CHUNK", 2)
+    monkeypatch.setattr(levels, "CHUNK", 2)
     world = healthy(9)
     assert counts(world) == {}
     before = world.signs_of_life
@@ -582,89 +581,6 @@ def test_evidence_says_when_nobody_looked() -> None:
     assert not evidence.amended
 
 
-@pytest.mark.parametrize("lines", range(9))
-def test_interrupted_evidence_ends_as_if_it_had_not_been(lines: int) -> None:
-    """However much of it was written; and what is as it was is not hashed again."""
-    world = healthy(6)
-    world.take_out(world.rows[0])
-    world.change(world.rows[1], is_intact=False)
-    world.take_out(world.rows[1])
-    world.change(world.rows[2], is_intact=False)
-    world.put(world.rows[3])
-    world.legacy = {"t5"}
-    whole = MemoryEvidence()
-    expected = world.verified(evidence=whole)
-    # as a page writes them: nobody had looked for the missing again
-    at_first: dict[int, Word | Discrepancy] = {1: Word.NOT_SEEN, 5: Word.AGREES}
-    before = [
-        replace(line, verdict=at_first.get(id_, line.verdict)) for id_, line in whole.lines.items()
-    ][:lines]
-    world.hashed.clear()
-    broken = MemoryEvidence(before=before)
-    found = world.verified(evidence=broken)
-    assert broken.lines == whole.lines
-    assert found.counts == expected.counts
-    saved = [line.id for line in before if line.is_intact]
-    assert (found.rows_taken_over, found.rows_checked) == (len(saved), 6 - len(saved))
-    assert set(world.hashed) - {5} == {1, 2, 3, 4, 5, 6} - {*saved, 5}  # of 5, the line is amended
-
-
-@pytest.mark.parametrize(
-    ("at_first", "verdict"),
-    [
-        ({"state": "quarantined", "handed_over_at": None}, "missing_from_levels"),
-        ({"due_at": NOW - DAY}, "missing_from_levels"),
-        ({"content_hash": "cd"}, "missing_from_levels"),
-    ],
-)
-def test_what_became_of_a_row_meanwhile_is_judged_anew(
-    at_first: dict[str, Any], verdict: str
-) -> None:
-    """Lines of an interrupted verification hide nothing that was lost since."""
-    world = healthy(3)
-    now = world.rows[1]
-    world.take_out(now)
-    then = world.change(now, **at_first)
-    first = MemoryEvidence()
-    world.verified(evidence=first)
-    world.change(then, **{name: getattr(now, name) for name in at_first})
-    again = MemoryEvidence(before=list(first.lines.values()))
-    found = world.verified(evidence=again)
-    assert again.verdicts() == {1: "agrees", 2: verdict, 3: "agrees"}
-    assert (found.rows_taken_over, found.rows_checked) == (2, 1)
-
-
-def test_lines_of_rows_that_are_gone_go() -> None:
-    """Purged since, or never of this ledger; rows that were claimed since come in their place."""
-    world = healthy(4)
-    first = MemoryEvidence()
-    world.verified(evidence=first)
-    del world.rows[3], world.rows[0]
-    lines = [line for line in first.lines.values() if line.id != 2]
-    again = MemoryEvidence(before=lines)
-    found = world.verified(evidence=again)
-    assert list(again.lines) == [2, 3]
-    assert (found.rows_taken_over, found.rows_checked) == (1, 1)
-
-
-def test_what_an_earlier_look_found_is_looked_at_again() -> None:
-    """Lines that depend on levels are those of the last look."""
-    world = healthy(3)
-    first = MemoryEvidence()
-    world.verified(evidence=first)
-    before = [
-        replace(line, verdict=verdict)
-        for line, verdict in zip(
-            first.lines.values(),
-            (Discrepancy.LATE, Discrepancy.MISSING, Discrepancy.IN_BOTH_PLACES),
-            strict=True,
-        )
-    ]
-    again = MemoryEvidence(before=before)
-    assert world.verified(evidence=again).counts == {}
-    assert set(again.verdicts().values()) == {"agrees"}
-
-
 def test_rows_that_are_claimed_while_pages_are_read_are_met() -> None:
     """An id is given before its claim commits, and its page may have been read by then."""
     world = healthy(4)
@@ -678,7 +594,7 @@ def test_rows_that_are_claimed_while_pages_are_read_are_met() -> None:
 
 def test_not_more_than_can_be_remembered_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest is told; enough is missing to know that something is wrong."""
-    monkeypatch.setattr(rows, "_MOST_UNSEEN", 2)
+    monkeypatch.setattr(verify, "_MOST_UNSEEN", 2)
     world = healthy()
     world.levels.clear()
     found = world.verified()
@@ -716,7 +632,7 @@ def test_ids_are_remembered() -> None:
 
 def test_times_to_wait_are_long_enough() -> None:
     """The broker renews its counts every five seconds."""
-    assert timedelta(seconds=5) < missing._ROUTED
+    assert timedelta(seconds=5) < levels._ROUTED
 
 
 def test_a_key_that_nobody_can_read_is_no_delay() -> None:
@@ -731,7 +647,7 @@ def test_a_key_that_nobody_can_read_is_no_delay() -> None:
 
 def test_more_than_are_named_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be very many; those of other endpoints take no place."""
-    monkeypatch.setattr(verifier, "ASKED", 2)
+    monkeypatch.setattr(verify, "ASKED", 2)
     world = World()
     for n in range(3):
         world.hand_over(batch=BatchId(n))

@@ -21,12 +21,18 @@ from migrator.ledger.states import BatchState
 from migrator.nservicebus.headers import RELATED_TO_TIMEOUT_ID
 from migrator.nservicebus.tags import Attempt, build_tag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, QueueName, TimeoutId
-from migrator.verify.evidence import Line
-from migrator.verify.evidence_port import Evidence
-from migrator.verify.plan import Parts, VerifyPlan
-from migrator.verify.ports import AuditedRow, KnownTimeout, LevelSighting, Verifications
-from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance, Verification
-from migrator.verify.verifier import Verifier
+from migrator.verify.evidence import EvidenceFile
+from migrator.verify.levels import Parts, VerifyPlan
+from migrator.verify.queries import Verifications
+from migrator.verify.report import (
+    BatchGap,
+    DestinationBalance,
+    EndpointBalance,
+    EvidenceRecord,
+    Verification,
+)
+from migrator.verify.rules import AuditedRow, KnownTimeout, LevelSighting
+from migrator.verify.verify import Verifier
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -384,19 +390,19 @@ class World:
 
     # ── verifying ──
 
-    def parts(self, evidence: Evidence | None = None) -> Parts:
+    def parts(self, evidence: MemoryEvidence | None = None) -> Parts:
         """Return what a verification asks."""
         return Parts(
-            books=Books(self),
+            books=cast("Verifications", Books(self)),
             ledger=cast("SqlBooks", self),
             ledger_id=LEDGER_ID,
             access=cast("LevelAccess", self),
             clock=self,
             wait=self.wait,
-            evidence=evidence,
+            evidence=cast("EvidenceFile | None", evidence),
         )
 
-    def verified(self, *, evidence: Evidence | None = None, **plan: Any) -> Verification:
+    def verified(self, *, evidence: MemoryEvidence | None = None, **plan: Any) -> Verification:
         """Verify everything."""
         given = {"is_scan": True} | plan
         return Verifier(self.parts(evidence), VerifyPlan(**given)).run()
@@ -419,18 +425,14 @@ class Books:
 class MemoryEvidence:
     """Evidence that stays in memory."""
 
-    before: list[Line] = field(default_factory=list)
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, EvidenceRecord] = field(default_factory=dict)
     amended: list[int] = field(default_factory=list)
 
-    def taken_over(self) -> Iterable[Line]:
-        yield from self.before
-
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[EvidenceRecord]) -> None:
         assert not self.lines.keys() & {line.id for line in lines}
         self.lines |= {line.id: line for line in lines}
 
-    def amend(self, changes: Mapping[int, Line]) -> None:
+    def amend(self, changes: Mapping[int, EvidenceRecord]) -> None:
         assert changes.keys() <= self.lines.keys()
         self.amended += changes
         self.lines |= changes
@@ -442,8 +444,3 @@ class MemoryEvidence:
 
 _levels: type[Levels] = World
 _scan: type[LevelScan] = FakeScan
-_evidence: type[Evidence] = MemoryEvidence
-
-
-def _books(world: World) -> Verifications:
-    return Books(world)

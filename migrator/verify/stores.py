@@ -1,7 +1,8 @@
-"""Comparing the ledger with a document store, by listing the store.
+"""Comparing the ledger with the legacy store.
 
-Rules of this file: the two are never read at one moment, so a timeout that seems to be in both is
-looked at once more before it is told; no transaction is open while the store is listed.
+Rules of this file: a SQL store is compared in one statement for each table, at one moment. A store
+of documents is listed, never at the moment the ledger is read; so a timeout that seems to be in
+both is looked at once more before it is told, and no transaction is open meanwhile.
 """
 
 from __future__ import annotations
@@ -9,24 +10,71 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
-from sqlalchemy import Connection, Engine, or_
+from sqlalchemy import Connection, Engine, func, or_, select
 
 from migrator.database.portable import among
-from migrator.errors import SourceGone
+from migrator.errors import SourceGone, StoreError, StoreUnavailable
 from migrator.ledger.states import HALF_DONE, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.stores.documents.ports import Candidate, DocumentStore
 from migrator.stores.documents.store import endpoint_at
-from migrator.verify.ports import AuditedRow
+from migrator.stores.sql.legacy_table import LegacyTable
+from migrator.stores.sql.store import TableStore
+from migrator.verify.queries import Verifications, audited_row, total_of
 from migrator.verify.report import EndpointBalance
-from migrator.verify.store import LedgerVerifications, audited_row
+from migrator.verify.rules import AuditedRow
+
+_IDS_AT_A_TIME: Final = 500
+"""Ids that any database takes as parameters of one query."""
 
 
-class DocumentVerifications(LedgerVerifications):
-    """Implements ``ports.Verifications`` over a ledger and a document store."""
+class SqlVerifications(Verifications):
+    """Compares within one database, which has ledger and legacy tables."""
+
+    def __init__(self, engine: Engine, ledger: LedgerTables, store: TableStore) -> None:
+        """Compare *ledger* with itself and with the tables of *store*."""
+        super().__init__(engine, ledger)
+        self._store = store
+
+    def in_both_places(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
+        """Return timeouts that are in their table, and open here."""
+
+        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
+            total, first = 0, list[AuditedRow]()
+            for source in sorted(self._sources(connection, endpoints)):
+                if legacy := self._legacy(source):
+                    query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
+                    found = connection.execute(query).all()
+                    total += total_of(found)
+                    first += map(audited_row, found)
+            return total, first[:at_most]
+
+        return self._read("comparing legacy tables with the ledger", read, is_long=True)
+
+    def _legacy(self, source: str) -> LegacyTable | None:
+        try:
+            return self._store.legacy_table(source)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return None
+
+    def _in_store(self, connection: Connection, source: str) -> int | None:
+        legacy = self._legacy(source)
+        if legacy is None:
+            return None
+        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
+        return connection.execute(counting).scalar_one()
+
+
+class DocumentVerifications(Verifications):
+    """Compares a ledger with a store of documents, by listing that."""
 
     def __init__(self, engine: Engine, ledger: LedgerTables, documents: DocumentStore) -> None:
         """Compare *ledger* with itself and with *documents*."""
@@ -34,7 +82,7 @@ class DocumentVerifications(LedgerVerifications):
         self._documents = documents
 
     def balances(self) -> Sequence[EndpointBalance]:
-        """Return every endpoint's balance; see ``ports.Verifications``.
+        """Return every endpoint's balance.
 
         The ledger is read at one moment, the store is listed right after it.
         """
@@ -43,7 +91,7 @@ class DocumentVerifications(LedgerVerifications):
     def in_both_places(
         self, endpoints: Collection[EndpointName], *, at_most: int
     ) -> tuple[int, Sequence[AuditedRow]]:
-        """Return timeouts that are in the store, and open here; see ``ports.Verifications``.
+        """Return timeouts that are in the store, and open here.
 
         What is half claimed or half released may be in both places, and is not told. What a
         recall has begun to restore is: until it is finished, a timeout manager and the broker
@@ -111,7 +159,3 @@ class DocumentVerifications(LedgerVerifications):
 
     def _endpoint(self, source: str) -> StoreEndpoint:
         return endpoint_at(self._documents, source)
-
-
-_IDS_AT_A_TIME = 500
-"""Ids that any database takes as parameters of one query."""

@@ -1,41 +1,240 @@
-"""Reading the books of a ledger, and of the legacy tables beside it, to verify them.
+"""What a verification asks the ledger; nothing is changed.
 
-Rules of this file: nothing is changed, and PostgreSQL is told so; what is compared was read at
-one moment; no transaction is open when a call returns.
+Rules of this file:
+
+* each answer is true at its own moment, as a daemon may work meanwhile; what is compared within
+  one answer was read at one moment, and no transaction is open when a call returns;
+* rows are counted one by one and hashed by the database; rows whose batch is gone are looked at
+  like all others, and are doubtful: nobody can tell what became of them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, or_, select
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+    union_all,
+)
 
 from migrator.database.engine import reading
 from migrator.database.failures import retrying
-from migrator.database.portable import among
-from migrator.errors import LedgerError, StoreError, StoreUnavailable
-from migrator.ledger.states import BatchState
+from migrator.database.portable import among, flag, pair_in
+from migrator.errors import LedgerError
+from migrator.ledger.states import BatchState, RowState
 from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
-from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.store import TableStore
-from migrator.verify.auditing import AuditQueries, is_intact
-from migrator.verify.ports import AuditedRow, KnownTimeout, LevelSighting
+from migrator.stores.sql.moving import id_text
 from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance
+from migrator.verify.rules import AuditedRow, KnownTimeout, LevelSighting
 
 T = TypeVar("T")
 
 _CONTENTS: Final = 50
 """Rows with headers and body that are read at a time, where the database cannot hash them."""
+_WITHOUT_BATCH: Final = BatchState.DOUBTFUL
+"""State of a row whose batch is gone."""
 
 
-class LedgerVerifications:
-    """What every store has in common; a subclass adds what its store has."""
+def _is_intact(found: Row[Any]) -> bool | None:
+    """Return whether the content of a row that ``intact`` found still has its hash.
+
+    None: the database cannot tell; ``content_of`` is to be read.
+    """
+    if "is_intact" in found._fields:
+        return None if found.is_intact is None else bool(found.is_intact)
+    return bool(found.content_hash == content_hash(found.headers, found.body))
+
+
+class AuditQueries:
+    """Builds the queries for one dialect."""
+
+    def __init__(self, ledger: LedgerTables, dialect: Dialect) -> None:
+        """Look at *ledger*."""
+        self._ledger = ledger
+        self._dialect = dialect
+
+    def gaps(self) -> CompoundSelect[Any]:
+        """Return every batch with other rows than its size less what was purged of it."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        kept = (
+            select(row.c.batch_id, func.count().label("rows")).group_by(row.c.batch_id).cte("kept")
+        )
+        rows = func.coalesce(kept.c.rows, 0)
+        of_batches = (
+            select(
+                batch.c.id,
+                batch.c.endpoint,
+                batch.c.state,
+                batch.c.size,
+                batch.c.purged,
+                rows.label("rows"),
+            )
+            .select_from(batch.outerjoin(kept, kept.c.batch_id == batch.c.id))
+            .where(batch.c.size - batch.c.purged != rows)
+        )
+        return union_all(of_batches, self._without_batch(kept))
+
+    def _without_batch(self, kept: CTE) -> Select[Any]:
+        row, batch = self._ledger.timeout, self._ledger.batch
+        endpoint = (
+            select(func.min(row.c.endpoint))
+            .where(row.c.batch_id == kept.c.batch_id)
+            .correlate(kept)
+            .scalar_subquery()
+        )
+        nothing: ColumnElement[int] = literal_column("0")
+        return (
+            select(
+                kept.c.batch_id,
+                endpoint,
+                literal_column(f"'{_WITHOUT_BATCH}'"),
+                nothing,
+                nothing,
+                kept.c.rows,
+            )
+            .select_from(kept.outerjoin(batch, batch.c.id == kept.c.batch_id))
+            .where(batch.c.id.is_(None))
+        )
+
+    def also_in(
+        self, legacy: LegacyTable, endpoints: Collection[str], *, limit: int
+    ) -> Select[Any]:
+        """Return rows that are in *legacy* and open here, and as ``total`` how many they are.
+
+        Only rows of *endpoints* count; empty: of all.
+
+        Each row of the legacy table is looked up by a correlated scalar subquery on purpose: a
+        planner without statistics may compare every row of the one with every row of the other.
+        """
+        row, known = self._ledger.timeout, self._ledger.timeout.alias("known")
+        open_id = (
+            select(known.c.id)
+            .where(
+                known.c.source == legacy.source,
+                self._ledger.is_open(known, id_text(legacy)),
+                among(known.c.endpoint, endpoints) if endpoints else true(),
+            )
+            .limit(1)
+            .correlate(legacy.table)
+            .scalar_subquery()
+        )
+        # sorted by a column, for who knows which database sorts by a subquery
+        found = (
+            select(open_id.label("id"))
+            .select_from(legacy.table)
+            .where(*legacy.is_owned)
+            .subquery("found")
+        )
+        both = (
+            select(found.c.id, func.count().over().label("total"))
+            .where(found.c.id.is_not(None))
+            .order_by(found.c.id)
+            .limit(limit)
+            .subquery("both")
+        )
+        audited = self.rows().add_columns(both.c.total)
+        return audited.join(both, both.c.id == row.c.id).order_by(row.c.id)
+
+    def rows(self) -> Select[Any]:
+        """Return a query for every row; its columns are those of ``AuditedRow``."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return self.with_batch(
+            select(
+                row.c.id,
+                row.c.batch_id,
+                row.c.row_index,
+                row.c.endpoint,
+                row.c.source,
+                row.c.store_id,
+                row.c.destination,
+                row.c.due,
+                self.state().label("state"),
+                case((self.is_quarantined(), row.c.reason)).label("reason"),
+                row.c.content_hash,
+                case((self.is_handed_over(), batch.c.handed_over_at)).label("handed_over_at"),
+            )
+        )
+
+    def with_keys(self, keys: Collection[tuple[int, int]]) -> Select[Any]:
+        """Return rows by batch and index."""
+        row = self._ledger.timeout
+        is_wanted = pair_in(row.c.batch_id, row.c.row_index, keys, dialect=self._dialect.name)
+        return self.with_batch(
+            select(
+                row.c.id,
+                row.c.store_id,
+                row.c.batch_id,
+                row.c.row_index,
+                row.c.endpoint,
+                row.c.due,
+                self.state().label("state"),
+                self._dialect.body_hash(row.c.body).label("body_hash"),
+            )
+        ).where(is_wanted)
+
+    def intact(self, ids: Collection[int]) -> Select[Any]:
+        """Return rows by their own id, each with what ``_is_intact`` asks of it."""
+        row = self._ledger.timeout
+        content = self._dialect.content_hash(row.c.headers, row.c.body)
+        columns: list[ColumnElement[Any]] = [row.c.content_hash, row.c.headers, row.c.body]
+        if content is not None:
+            is_same = row.c.content_hash == content
+            columns = [(flag(is_same) if self._dialect.hashes_all else is_same).label("is_intact")]
+        return select(row.c.id, *columns).where(row.c.id.in_(sorted(ids)))
+
+    def content_of(self, id_: int) -> Sequence[Select[Any]]:
+        """Return what reads a row's hash, headers and body: one after the other, as it is large."""
+        row = self._ledger.timeout
+        parts = (row.c.content_hash, row.c.headers, row.c.body)
+        return [select(part).where(row.c.id == id_) for part in parts]
+
+    def with_batch(self, query: Select[Any]) -> Select[Any]:
+        """Return *query* over rows and their batches, also rows without one."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return query.select_from(row.outerjoin(batch, batch.c.id == row.c.batch_id))
+
+    def state(self) -> ColumnElement[str]:
+        """Return the row's own state, else its batch's."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return func.coalesce(row.c.state, batch.c.state, literal_column(f"'{_WITHOUT_BATCH}'"))
+
+    def is_handed_over(self) -> ColumnElement[bool]:
+        """Return whether a row is with the broker, and was not taken back."""
+        row, batch = self._ledger.timeout, self._ledger.batch
+        return and_(row.c.state.is_(None), batch.c.state == BatchState.HANDED_OVER)
+
+    def is_quarantined(self) -> ColumnElement[bool]:
+        """Return whether a row was set aside."""
+        return self._ledger.timeout.c.state == RowState.QUARANTINED
+
+
+class Verifications(ABC):
+    """Reads the ledger; what the store has of it is a subclass's.
+
+    Raises, each of its methods:
+        StoreUnavailable, LedgerError: They cannot be read now.
+    """
 
     def __init__(self, engine: Engine, ledger: LedgerTables) -> None:
         """Compare *ledger* with itself."""
@@ -47,7 +246,10 @@ class LedgerVerifications:
     # ── balances ────────────────────────────────────────────────────────────────────────────
 
     def balances(self) -> Sequence[EndpointBalance]:
-        """Return every endpoint's balance, all at one moment; see ``ports.Verifications``."""
+        """Return every endpoint with batches in the ledger, sorted; all at one moment.
+
+        Rows are counted one by one, not by what batches say of themselves.
+        """
         row, batch = self._ledger.timeout, self._ledger.batch
         claiming = select(
             batch.c.endpoint, batch.c.source, func.sum(batch.c.size), func.sum(batch.c.purged)
@@ -78,7 +280,7 @@ class LedgerVerifications:
         return self._read("adding up the ledger", read, is_long=True)
 
     def destinations(self, *, now: datetime) -> Sequence[DestinationBalance]:
-        """Return what was handed over or set aside; see ``ports.Verifications``."""
+        """Return what was handed over, or set aside, by endpoint and destination, sorted."""
         row = self._ledger.timeout
         is_handed_over, is_quarantined = (
             self._queries.is_handed_over(),
@@ -120,7 +322,14 @@ class LedgerVerifications:
     def gaps(
         self, endpoints: Collection[EndpointName], *, at_most: int
     ) -> tuple[int, Sequence[BatchGap]]:
-        """Return batches with other rows than they should have; see ``ports.Verifications``."""
+        """Return how many batches have other rows than they should, and the first of them.
+
+        A batch should have as many rows as its size less what was purged of it.
+
+        Args:
+            endpoints: Whose; empty: of all.
+            at_most: Bounds how many are returned, not how many are counted.
+        """
         gap = self._queries.gaps().subquery("gap")
         query = select(gap, func.count().over().label("total")).order_by(gap.c.id)
         if endpoints:
@@ -128,7 +337,7 @@ class LedgerVerifications:
 
         def read(connection: Connection) -> tuple[int, list[BatchGap]]:
             found = connection.execute(query.limit(max(at_most, 1))).all()
-            return _total(found), [_gap(each) for each in found[:at_most]]
+            return total_of(found), [_gap(each) for each in found[:at_most]]
 
         return self._read("counting the rows of every batch", read, is_long=True)
 
@@ -137,7 +346,13 @@ class LedgerVerifications:
     def rows(
         self, *, after: int, at_most: int, claimed_since: datetime | None = None
     ) -> Sequence[AuditedRow]:
-        """Return the next rows of the ledger; see ``ports.Verifications``."""
+        """Return the next rows of the ledger, ascending by their own id; empty at the end.
+
+        Args:
+            after: Exclusive; 0: from the first.
+            at_most: Bounds the answer, and how long the database is kept busy.
+            claimed_since: Only rows of batches that were claimed then or later; None: all.
+        """
         row, batch = self._ledger.timeout, self._ledger.batch
         query = self._queries.rows().where(row.c.id > after).order_by(row.c.id).limit(at_most)
         if claimed_since is not None:
@@ -150,14 +365,17 @@ class LedgerVerifications:
         return self._read("reading the ledger's rows", read, is_long=claimed_since is not None)
 
     def intact(self, ids: Collection[int]) -> Mapping[int, bool]:
-        """Return of each row whether it is as it was claimed; see ``ports.Verifications``."""
+        """Return of each row, by its own id, whether its content still has its hash.
+
+        The database computes it. Rows that are gone are left out.
+        """
         if not ids:
             return {}
         query = self._queries.intact(ids)
 
         def read(connection: Connection) -> dict[int, bool | None]:
             found = connection.execute(query, execution_options={"yield_per": _CONTENTS})
-            return {row.id: is_intact(row) for row in found}
+            return {row.id: _is_intact(row) for row in found}
 
         told = self._read("hashing the ledger's rows", read)
         return {
@@ -177,7 +395,7 @@ class LedgerVerifications:
     # ── sightings ───────────────────────────────────────────────────────────────────────────
 
     def known(self, sightings: Collection[LevelSighting]) -> Mapping[LevelSighting, KnownTimeout]:
-        """Return sightings whose row the ledger has; see ``ports.Verifications``."""
+        """Return those of *sightings* whose row the ledger has, in whatever state."""
         if not sightings:
             return {}
         query = self._queries.with_keys({_key(sighting) for sighting in sightings})
@@ -191,6 +409,17 @@ class LedgerVerifications:
             for sighting in sightings
             if _key(sighting) in found
         }
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def in_both_places(
+        self, endpoints: Collection[EndpointName], *, at_most: int
+    ) -> tuple[int, Sequence[AuditedRow]]:
+        """Return how many timeouts are in the store and open in the ledger, and the first.
+
+        Arguments are those of ``gaps``.
+        """
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────
 
@@ -221,48 +450,8 @@ class LedgerVerifications:
             yield connection
 
 
-class SqlVerifications(LedgerVerifications):
-    """Implements ``ports.Verifications`` over one database with ledger and legacy tables."""
-
-    def __init__(self, engine: Engine, ledger: LedgerTables, store: TableStore) -> None:
-        """Compare *ledger* with itself and with the tables of *store*."""
-        super().__init__(engine, ledger)
-        self._store = store
-
-    def in_both_places(
-        self, endpoints: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
-        """Return timeouts that are in their table, and open here; see ``ports.Verifications``."""
-
-        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
-            total, first = 0, list[AuditedRow]()
-            for source in sorted(self._sources(connection, endpoints)):
-                if legacy := self._legacy(source):
-                    query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
-                    found = connection.execute(query).all()
-                    total += _total(found)
-                    first += map(audited_row, found)
-            return total, first[:at_most]
-
-        return self._read("comparing legacy tables with the ledger", read, is_long=True)
-
-    def _legacy(self, source: str) -> LegacyTable | None:
-        try:
-            return self._store.legacy_table(source)
-        except StoreUnavailable:
-            raise
-        except StoreError:
-            return None
-
-    def _in_store(self, connection: Connection, source: str) -> int | None:
-        legacy = self._legacy(source)
-        if legacy is None:
-            return None
-        counting = select(func.count()).select_from(legacy.table).where(*legacy.is_owned)
-        return connection.execute(counting).scalar_one()
-
-
-def _total(found: Sequence[Row[Any]]) -> int:
+def total_of(found: Sequence[Row[Any]]) -> int:
+    """Return how many there are of what was found in part."""
     return found[0].total if found else 0
 
 
