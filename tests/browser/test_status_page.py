@@ -162,14 +162,6 @@ def test_a_knob_is_set_and_the_daemon_is_ended(seen: Shown, site: Site) -> None:
     ]
 
 
-def test_a_wrong_token_is_refused(seen: Shown, site: Site) -> None:
-    """Nothing can be pressed afterwards."""
-    log_in(seen.page, "correct horse batter")
-    expect(seen.page.get_by_role("alert")).to_have_text("This is not the token.")
-    seen.page.goto(site.base)
-    expect(seen.page.get_by_text("Pause")).to_have_count(0)
-
-
 def test_a_page_of_another_origin_is_refused(seen: Shown, site: Site) -> None:
     """Neither its forms nor its script reach the daemon of somebody who is logged in."""
     page = seen.page
@@ -185,31 +177,6 @@ def test_a_page_of_another_origin_is_refused(seen: Shown, site: Site) -> None:
         .then(() => "answered", () => "refused")"""
     assert page.evaluate(script, f"{site.base}/page/pause") == "refused"
     assert site.panel.told == []
-
-
-def test_a_form_without_its_secret_is_refused(seen: Shown, site: Site) -> None:
-    """Although it comes from our own page, by somebody who is logged in."""
-    page = seen.page
-    log_in(page)
-    page.evaluate("document.querySelectorAll('[name=csrf]').forEach((each) => each.remove())")
-    open_form(page)
-    page.get_by_role("button", name="Pause Sales.CommandQueue").click()
-    expect(page.get_by_role("alert")).to_contain_text("nothing was done")
-    assert site.panel.told == []
-
-
-def test_rows_are_tried_again(seen: Shown, site: Site) -> None:
-    """One by its button."""
-    page = seen.page
-    log_in(page)
-    page.get_by_role("link", name="Look at the rows").click()
-    page.get_by_label("Endpoint").select_option("Billing")
-    page.get_by_role("button", name="Show").click()
-    buttons = page.get_by_role("button", name="Try again")
-    expect(buttons).to_have_count(3)
-    buttons.first.click()
-    expect(page.get_by_role("status")).to_contain_text("1 row")
-    expect(buttons).to_have_count(2)
 
 
 def test_a_daemon_that_is_gone_is_told(browser: Browser) -> None:

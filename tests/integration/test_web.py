@@ -268,14 +268,6 @@ def test_what_is_no_http_is_refused(site: Site, request_line: bytes) -> None:
     assert site.by_http.get("/live").status_code == 200
 
 
-def test_a_page_of_another_name_or_origin_is_refused(site: Site) -> None:
-    """Whatever else it sends."""
-    error(site.by_http.get("/metrics", headers={"host": "evil.example"}), 403)
-    foreign = {**BEARER, "origin": "https://evil.example"}
-    error(site.by_http.post("/control", json={"command": "drain"}, headers=foreign), 403)
-    assert not site.panel.told
-
-
 def test_without_a_token_control_is_by_the_socket_alone(path: Path) -> None:
     """Monitoring works all the same."""
     plan = WebPlan(listen=("127.0.0.1", 0))
@@ -446,15 +438,6 @@ def test_a_request_in_hand_is_answered_at_the_end(
     later.join(30)
     (answer,) = answers
     assert answer.json()["is_done"]
-
-
-def test_no_address_is_nothing_to_serve(ours: Callable[[], set[threading.Thread]]) -> None:
-    """Neither a thread nor a line of the log."""
-    before = facts()
-    with serve(MemoryPanel(), WebPlan(), Instruments()) as served:
-        assert served == Served(socket=None, address=None)
-        assert facts() == before
-        assert ours() == set()
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(path: Path) -> None:

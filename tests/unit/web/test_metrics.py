@@ -1,4 +1,4 @@
-"""Tests of ``migrator.web.metrics`` and ``migrator.web.metrics``, by a parser that is not ours."""
+"""Tests of ``migrator.web.metrics``, by a parser that is not ours."""
 
 from __future__ import annotations
 
