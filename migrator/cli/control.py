@@ -20,10 +20,10 @@ from migrator.web.control import (
     Adjust,
     Command,
     Drain,
-    Knob,
     Order,
     Pause,
     Resume,
+    RuntimeSetting,
     StopNow,
     answer_document,
     build_order,
@@ -94,7 +94,8 @@ def resume(
 def adjust(
     context: typer.Context,
     knob: Annotated[
-        Knob, typer.Argument(metavar="batch_size|rate_limit|lanes|cutoff", help="What to change.")
+        RuntimeSetting,
+        typer.Argument(metavar="batch_size|rate_limit|lanes|cutoff", help="What to change."),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="As in the settings file.")],
     socket: Socket = None,

@@ -37,10 +37,10 @@ from migrator.web.control import (
     Answer,
     Command,
     Drain,
-    Knob,
     Pause,
     Resume,
     Retry,
+    RuntimeSetting,
     StopNow,
     command_document,
 )
@@ -201,7 +201,9 @@ class Control:
             before = self._runtime.set(command.knob, command.value)
         except ConfigError as exc:
             return _refused(str(exc))
-        if command.knob is Knob.LANES and not self._workers.set_lanes(self._runtime.now.lanes):
+        if command.knob is RuntimeSetting.LANES and not self._workers.set_lanes(
+            self._runtime.now.lanes
+        ):
             return _refused("nothing is handed over here any more; lanes are as they were")
         self._workers.wake()
         now = self._runtime.texts()[command.knob]

@@ -21,12 +21,12 @@ from migrator.handover.lane import Pace
 from migrator.service.audit_log import AuditLog
 from migrator.service.worker import WorkerPool
 from migrator.stores.endpoints import Selection
-from migrator.web.control import Knob
+from migrator.web.control import RuntimeSetting
 
 _log = logging.getLogger(__name__)
 
 RELOAD: Final = "reload"
-_KNOBS: Final = frozenset(f"handover.{knob}" for knob in Knob)
+_KNOBS: Final = frozenset(f"handover.{knob}" for knob in RuntimeSetting)
 _AT_ONCE: Final = ("throttle.", "log.")
 
 
@@ -55,7 +55,7 @@ class RuntimeSettings:
         now = self._now
         return Selection(cutoff=now.cutoff, horizon=now.horizon)
 
-    def set(self, knob: Knob, value: str) -> str:
+    def set(self, knob: RuntimeSetting, value: str) -> str:
         """Set *knob* to *value*, as in the settings file; return what was in force before.
 
         Raises:
@@ -75,14 +75,14 @@ class RuntimeSettings:
         """Return every knob with its value, as in the settings file."""
         now = self._now
         return {
-            Knob.BATCH_SIZE: str(now.batch_size),
-            Knob.RATE_LIMIT: str(now.rate_limit),
-            Knob.LANES: str(now.lanes),
-            Knob.CUTOFF: build_duration(now.cutoff),
+            RuntimeSetting.BATCH_SIZE: str(now.batch_size),
+            RuntimeSetting.RATE_LIMIT: str(now.rate_limit),
+            RuntimeSetting.LANES: str(now.lanes),
+            RuntimeSetting.CUTOFF: build_duration(now.cutoff),
         }
 
 
-def _changed(now: HandOver, knob: Knob, value: str) -> HandOver:
+def _changed(now: HandOver, knob: RuntimeSetting, value: str) -> HandOver:
     try:
         return HandOver.model_validate({**now.model_dump(), str(knob): value})
     except ValidationError as exc:
@@ -137,7 +137,7 @@ class Reload:
 
     def _with_knobs_of(self, found: Settings) -> HandOver:
         """Return hand-over as it is, with the knobs of *found*."""
-        wanted = {str(knob): getattr(found.handover, knob) for knob in Knob}
+        wanted = {str(knob): getattr(found.handover, knob) for knob in RuntimeSetting}
         return self._now.handover.model_copy(update=wanted)
 
 
@@ -159,7 +159,7 @@ def _flat(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, 
 
 def _partly(before: Settings, after: Settings) -> Settings:
     """Return what is in force now: of *after* what could change, the rest of *before*."""
-    wanted = {str(knob): getattr(after.handover, knob) for knob in Knob}
+    wanted = {str(knob): getattr(after.handover, knob) for knob in RuntimeSetting}
     handover = before.handover.model_copy(update=wanted)
     update = {"handover": handover, "throttle": after.throttle, "log": after.log}
     return before.model_copy(update=update)

@@ -21,7 +21,7 @@ from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.web.status import Liveness, QuarantinePage, Readiness, Snapshot
 
 
-class Knob(StrEnum):
+class RuntimeSetting(StrEnum):
     """What can be set while the daemon runs; settings are what counts after a restart."""
 
     BATCH_SIZE = "batch_size"
@@ -50,7 +50,7 @@ class Resume:
 class Adjust:
     """Change a knob for as long as the daemon runs."""
 
-    knob: Knob
+    knob: RuntimeSetting
     value: str
     """As in the settings file: ``500``, ``1m`` …"""
 
@@ -216,11 +216,11 @@ def _id(given: Mapping[str, object]) -> TimeoutId | None:
     return None if found is None else TimeoutId(found)
 
 
-def _knob(given: Mapping[str, object]) -> Knob:
+def _knob(given: Mapping[str, object]) -> RuntimeSetting:
     try:
-        return Knob(_needed(given, "knob"))
+        return RuntimeSetting(_needed(given, "knob"))
     except ValueError as exc:
-        raise ValueError(f"knob must be one of {', '.join(Knob)}") from exc
+        raise ValueError(f"knob must be one of {', '.join(RuntimeSetting)}") from exc
 
 
 def _needed(given: Mapping[str, object], key: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from migrator.web.control import Adjust, Drain, Knob, Pause, Resume
+from migrator.web.control import Adjust, Drain, Pause, Resume, RuntimeSetting
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
 from tests.support.browser import PHONE, Shown, new_browser, shown
@@ -156,8 +156,8 @@ def test_a_knob_is_set_and_the_daemon_is_ended(seen: Shown, site: Site) -> None:
     page.get_by_role("button", name="Drain and end").click()
     expect(page.get_by_role("status")).to_contain_text("Done: finishing what is claimed")
     assert [command for command, _ in site.panel.told] == [
-        Adjust(knob=Knob.LANES, value="99"),
-        Adjust(knob=Knob.LANES, value="4"),
+        Adjust(knob=RuntimeSetting.LANES, value="99"),
+        Adjust(knob=RuntimeSetting.LANES, value="4"),
         Drain(),
     ]
 

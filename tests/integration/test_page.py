@@ -15,7 +15,16 @@ import pytest
 
 from migrator.nservicebus.timeouts import EndpointName, TimeoutId
 from migrator.web import auth, http
-from migrator.web.control import Adjust, Command, Drain, Knob, Pause, Resume, Retry, StopNow
+from migrator.web.control import (
+    Adjust,
+    Command,
+    Drain,
+    Pause,
+    Resume,
+    Retry,
+    RuntimeSetting,
+    StopNow,
+)
 from migrator.web.metrics import Instruments
 from migrator.web.page import login, routes
 from migrator.web.server import WebPlan, serve
@@ -239,7 +248,7 @@ def test_a_knob_is_set_as_by_the_command(alice: Visitor) -> None:
     assert "Done: batch_size is 250" in text_of(shown)
     assert 'name="value" value="250"' in shown.text
     assert alice.panel.told == [
-        (Adjust(knob=Knob.BATCH_SIZE, value="250"), "alice, status page from 127.0.0.1")
+        (Adjust(knob=RuntimeSetting.BATCH_SIZE, value="250"), "alice, status page from 127.0.0.1")
     ]
 
 

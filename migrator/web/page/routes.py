@@ -25,9 +25,9 @@ from migrator.web.auth import Listener, Session
 from migrator.web.control import (
     Answer,
     CommandQueue,
-    Knob,
     NoAnswerError,
     NotBegunError,
+    RuntimeSetting,
     StatusService,
     parse_order,
 )
@@ -191,7 +191,7 @@ class StatusPage:
 
     def _fields(self, tried: tuple[str, str], trouble: str) -> Iterator[Field]:
         now = self._status.snapshot().knobs
-        for knob in Knob:
+        for knob in RuntimeSetting:
             if knob in now:
                 is_tried = knob == tried[0]
                 yield Field(

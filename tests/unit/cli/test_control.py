@@ -18,7 +18,7 @@ from migrator.ledger.pause_reasons import Signal
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.web import listener
 from migrator.web.client import DaemonClient
-from migrator.web.control import NO_REASON, Adjust, Drain, Knob, Pause, Resume, StopNow
+from migrator.web.control import NO_REASON, Adjust, Drain, Pause, Resume, RuntimeSetting, StopNow
 from migrator.web.metrics import Instruments
 from migrator.web.server import WebPlan, serve
 from tests.support.panel import SALES, MemoryPanel, hold, some_snapshot
@@ -61,7 +61,11 @@ def panel(
         ),
         (["resume"], Resume(endpoint=None), "nothing is paused"),
         (["resume", "--endpoint", "Sales"], Resume(endpoint=SALES), "nothing is paused"),
-        (["set", "batch_size", "200"], Adjust(knob=Knob.BATCH_SIZE, value="200"), "is 200"),
+        (
+            ["set", "batch_size", "200"],
+            Adjust(knob=RuntimeSetting.BATCH_SIZE, value="200"),
+            "is 200",
+        ),
         (["drain"], Drain(), "draining"),
         (["stop"], StopNow(), "draining"),
     ],

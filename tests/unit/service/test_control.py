@@ -20,7 +20,7 @@ from migrator.service.control import Control, Pauses, Served
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.throttle import Throttle
 from migrator.service.worker import Stop, WorkerPool
-from migrator.web.control import Adjust, Answer, Drain, Knob, Pause, Resume, StopNow
+from migrator.web.control import Adjust, Answer, Drain, Pause, Resume, RuntimeSetting, StopNow
 
 Lines = Callable[[str], list[logging.LogRecord]]
 SALES, SHOP = EndpointName("Sales"), EndpointName("Shop")
@@ -129,11 +129,20 @@ def test_a_pause_of_all_says_what_goes_on(bench: Bench) -> None:
         (Pause(endpoint=SHOP, reason="x"), "mode forward: its timeouts would be late"),
         (Pause(endpoint=EndpointName("No"), reason="x"), "works on: Sales, Shop"),
         (Resume(endpoint=EndpointName("No")), "works on: Sales, Shop"),
-        (Adjust(knob=Knob.LANES, value="0"), "lanes cannot be '0': input should be greater"),
-        (Adjust(knob=Knob.CUTOFF, value="60"), "cutoff cannot be '60': must be a duration"),
-        (Adjust(knob=Knob.CUTOFF, value="4000000d"), "cutoff cannot be '4000000d': must be a dur"),
-        (Adjust(knob=Knob.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
-        (Adjust(knob=Knob.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
+        (
+            Adjust(knob=RuntimeSetting.LANES, value="0"),
+            "lanes cannot be '0': input should be greater",
+        ),
+        (
+            Adjust(knob=RuntimeSetting.CUTOFF, value="60"),
+            "cutoff cannot be '60': must be a duration",
+        ),
+        (
+            Adjust(knob=RuntimeSetting.CUTOFF, value="4000000d"),
+            "cutoff cannot be '4000000d': must be a dur",
+        ),
+        (Adjust(knob=RuntimeSetting.BATCH_SIZE, value="many"), "batch_size cannot be 'many'"),
+        (Adjust(knob=RuntimeSetting.RATE_LIMIT, value="-1"), "rate_limit cannot be '-1'"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(bench: Bench, command: Any, why: str) -> None:
@@ -194,11 +203,11 @@ def test_without_hand_over_there_is_nothing_to_pause(bench: Bench) -> None:
 def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
     """Lanes ask for them before each batch; the settings can be made to count again."""
     for knob, value in (("batch_size", "500"), ("rate_limit", "200"), ("cutoff", "5m")):
-        assert bench.give(Adjust(knob=Knob(knob), value=value)).is_done
+        assert bench.give(Adjust(knob=RuntimeSetting(knob), value=value)).is_done
     pace = bench.runtime.pace()
     assert (pace.batch_rows, pace.rate_limit_per_s) == (200, 200)
     assert bench.runtime.selection().cutoff.total_seconds() == 300
-    answer = bench.give(Adjust(knob=Knob.LANES, value="3"))
+    answer = bench.give(Adjust(knob=RuntimeSetting.LANES, value="3"))
     assert answer.text == "lanes is 3 (was 1) until the settings are read again"
     assert bench.lanes.wanted == [3]
     assert bench.lanes.woken == 4
@@ -209,7 +218,7 @@ def test_knobs_are_turned_while_it_runs(bench: Bench) -> None:
         "cutoff": "5m",
     }
     bench.runtime.reset(HandOver())
-    assert bench.runtime.texts()[Knob.RATE_LIMIT] == "0"
+    assert bench.runtime.texts()[RuntimeSetting.RATE_LIMIT] == "0"
 
 
 @pytest.mark.parametrize(("command", "at_once"), [(Drain(), False), (StopNow(), True)])

@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.config.servers import Store
 from migrator.errors import ConfigError
 from migrator.service.runtime_settings import Reload, RuntimeSettings, changed_keys
-from migrator.web.control import Knob
+from migrator.web.control import RuntimeSetting
 
 Lines = Callable[[str], list[logging.LogRecord]]
 
@@ -63,7 +63,7 @@ def settings(**given: Any) -> Settings:
 def test_what_can_change_does_and_the_rest_is_named(lines: Lines) -> None:
     """A mode stays, because lanes were made for it; what was set by hand gives way."""
     bench = Bench(settings(handover={"mode": "staged", "batch_size": 100}))
-    bench.runtime.set(Knob.RATE_LIMIT, "7")
+    bench.runtime.set(RuntimeSetting.RATE_LIMIT, "7")
     bench.found = settings(
         handover={"mode": "direct", "batch_size": 200, "lanes": 3},
         throttle={"max_level_depth": 5},
@@ -110,7 +110,7 @@ def test_what_needs_a_restart_is_named_and_never_told(
 def test_wrong_settings_change_nothing(lines: Lines) -> None:
     """It is told, in the log and in the ledger, and the work goes on."""
     bench = Bench(settings(handover={"batch_size": 100}))
-    bench.runtime.set(Knob.BATCH_SIZE, "7")
+    bench.runtime.set(RuntimeSetting.BATCH_SIZE, "7")
     bench.found = ConfigError("wrong setting: x")
     bench.reload()
     assert bench.runtime.now.batch_size == 7

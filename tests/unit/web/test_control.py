@@ -17,13 +17,13 @@ from migrator.web.control import (
     Command,
     CommandQueue,
     Drain,
-    Knob,
     NoAnswerError,
     NotBegunError,
     Order,
     Pause,
     Resume,
     Retry,
+    RuntimeSetting,
     StopNow,
     build_order,
     parse_order,
@@ -39,7 +39,7 @@ NAMES = st.none() | TEXTS.map(EndpointName)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Pause, endpoint=NAMES, reason=TEXTS),
     st.builds(Resume, endpoint=NAMES),
-    st.builds(Adjust, knob=st.sampled_from(Knob), value=TEXTS),
+    st.builds(Adjust, knob=st.sampled_from(RuntimeSetting), value=TEXTS),
     st.builds(
         Retry,
         endpoint=NAMES,
