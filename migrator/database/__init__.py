@@ -1,6 +1,6 @@
-"""One SQL database, which holds both the legacy table and the ledger: engine, types, failures.
+"""One SQL database, which holds the ledger and mostly the legacy tables, too.
 
-``engine`` opens connections and transactions the way every dialect needs them, ``types`` maps
-aware UTC datetimes, ``failures`` is the one place where driver errors become ours. The adapters
-``stores`` and ``ledger`` both build on this package and know nothing of each other.
+``engine`` opens connections and the two kinds of transaction, ``types`` maps aware UTC datetimes,
+``failures`` is the one place where driver errors become ours, ``portable`` says what every server
+understands. ``stores`` and ``ledger`` build on this package; it knows neither.
 """

@@ -29,9 +29,8 @@ from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
 from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
-from migrator.ledger.ports import Batches
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (

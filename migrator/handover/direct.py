@@ -16,9 +16,8 @@ from migrator.errors import TargetUnavailable
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Link
 from migrator.handover.prepare import Prepared, at_half, with_delays
-from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.tags import Attempt
 from migrator.rabbitmq.messages import PublishResult

@@ -30,9 +30,8 @@ from migrator.ledger.held_destinations import (
     SqlHeldDestinations,
     is_over,
 )
-from migrator.ledger.ports import Batches
 from migrator.ledger.report import HeldRows
-from migrator.ledger.work import Batch, Clock, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
 from migrator.nservicebus.timeouts import QueueName, TimeoutId
 from migrator.stores.ports import RowClaims, Store

@@ -20,9 +20,8 @@ from migrator.handover.ports import Link
 from migrator.handover.prefetch import Prefetcher
 from migrator.handover.prepare import Prepared, Preparer
 from migrator.handover.staged import StagedHandOver
-from migrator.ledger.ports import Batches
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Batch, Clock, Lease
+from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.timeouts import BatchId
 from migrator.nservicebus.tracing import Traced
 from migrator.telemetry.ports import NoTracer, Passage, Tracer

@@ -10,8 +10,7 @@ from migrator.delays.destinations import Destinations
 from migrator.delays.routing import delay_s
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Delayed
-from migrator.ledger.ports import Batches
-from migrator.ledger.work import Batch, Clock, Lease
+from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Rules, convert
 from migrator.nservicebus.timeouts import EndpointName, NativeMessage, QueueName
 

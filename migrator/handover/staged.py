@@ -24,9 +24,8 @@ from typing import Final
 from migrator.errors import ClockInDoubt, HandOverDoubtful, TargetError
 from migrator.handover.ports import Staging
 from migrator.handover.prepare import Prepared, at_half, with_delays
-from migrator.ledger.ports import Batches
 from migrator.ledger.states import BatchState, Event
-from migrator.ledger.work import Batch, Clock, FaultPoint, Lease
+from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import BatchId
 

@@ -42,7 +42,7 @@ from migrator.nservicebus.timeouts import (
 
 
 class SqlBatches:
-    """Implements ``ports.Batches``."""
+    """Implements ``work.Batches``."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SqlBatches:
         self._committed = committed
 
     def open_batches(self, lease: Lease) -> Sequence[Batch]:
-        """Return the lane's open batches; see ``ports.Batches``."""
+        """Return the lane's open batches; see ``work.Batches``."""
         batch = self._tables.batch
         mine = (batch.c.lane == lease.lane, batch.c.state.in_(OPEN))
         with writing(self._engine, LedgerError, doing=f"listing lane {lease.lane}") as connection:
@@ -74,7 +74,7 @@ class SqlBatches:
         return [batch_of(row) for row in rows]
 
     def put_in(self, lease: Lease) -> Sequence[Batch]:
-        """Take over what an operator put into the lane; see ``ports.Batches``."""
+        """Take over what an operator put into the lane; see ``work.Batches``."""
         batch = self._tables.batch
         query = select(batch).where(
             batch.c.lane == lease.lane,
@@ -101,7 +101,7 @@ class SqlBatches:
         return [batch_of(row) for row in rows]
 
     def find(self, batch: BatchId) -> Batch | None:
-        """Return one batch; see ``ports.Batches``."""
+        """Return one batch; see ``work.Batches``."""
         table = self._tables.batch
 
         def work(connection: Connection) -> Batch | None:
@@ -111,7 +111,7 @@ class SqlBatches:
         return retrying_read(self._engine, work, failed=LedgerError, doing=f"reading batch {batch}")
 
     def rows(self, batch: Batch) -> Sequence[StoredTimeout]:
-        """Return the rows that share the batch's state; see ``ports.Batches``."""
+        """Return the rows that share the batch's state; see ``work.Batches``."""
         row = self._tables.timeout.c
         query = (
             select(row.store_id, row.row_index, row.destination, row.due, row.body, row.headers)
@@ -126,7 +126,7 @@ class SqlBatches:
         return retrying_read(self._engine, work, failed=LedgerError, doing=doing)
 
     def advance(self, batch: Batch, event: Event, lease: Lease) -> Batch:
-        """Record *event*; see ``ports.Batches``."""
+        """Record *event*; see ``work.Batches``."""
         state = next_state(batch.state, event)
         attempt = batch.attempt + 1 if event in RAISES_ATTEMPT else batch.attempt
         table = self._tables.batch
@@ -152,7 +152,7 @@ class SqlBatches:
         return after
 
     def quarantine(self, batch: Batch, findings: Collection[Quarantine], lease: Lease) -> None:
-        """Mark rows as quarantined; see ``ports.Batches``."""
+        """Mark rows as quarantined; see ``work.Batches``."""
         row = self._tables.timeout
         alike = defaultdict[tuple[str, str], list[int]](list)  # one statement for each reason
         for finding in findings:

@@ -18,11 +18,10 @@ from migrator.ledger.exclusive import evict_dead
 from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.lease_keeper import current_owner, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.ports import Batches
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import HALF_DONE, BatchState, Event, Mode
-from migrator.ledger.work import Batch, Clock, Lease, StoreEndpoint
+from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId, Lane, RunId
 from migrator.recall.recall import Progress, Recall, RecallReport, forecast
 from migrator.recall.restore import Recalls

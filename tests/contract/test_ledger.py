@@ -16,10 +16,9 @@ from migrator.database.engine import writing
 from migrator.errors import ClockInDoubt, IllegalTransition, LeaseLost, LedgerAdopted
 from migrator.ledger.batches import SqlBatches
 from migrator.ledger.clock import DatabaseClock
-from migrator.ledger.ports import Batches
 from migrator.ledger.report import OpenCommit
 from migrator.ledger.states import NEXT, OPEN, RAISES_ATTEMPT, BatchState, Event, RowState
-from migrator.ledger.work import Batch, Clock, Lease
+from migrator.ledger.work import Batch, Batches, Clock, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane, TimeoutId
 from migrator.preflight.queries import LedgerFacts
