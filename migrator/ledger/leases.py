@@ -102,8 +102,8 @@ class SqlLeases:
 
         def work() -> None:
             table = self._tables.lease
-            doing = f"renewing lane {lease.lane}"
-            with writing(self._engine, LedgerError, doing=doing) as connection:
+            what = f"renewing lane {lease.lane}"
+            with writing(self._engine, LedgerError, doing=what) as connection:
                 # should we be stopped between the two statements, the lease ends earlier
                 now = connection.execute(select(database_now())).scalar_one()
                 changed = connection.execute(
