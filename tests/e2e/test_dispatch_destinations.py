@@ -29,57 +29,6 @@ def held(rig: Rig) -> dict[str, dict[str, Any]]:
     return {str(each["destination"]): each for each in found}
 
 
-@pytest.mark.slow
-def test_rows_for_missing_and_unbound_destinations_wait_in_the_store(
-    rig: Rig, tmp_path: Path
-) -> None:
-    """No queue, an exchange without one, or one that is not bound: held, told, later delivered.
-
-    Without the management API only the broker itself can say that a queue is not bound.
-    """
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    with rig.amqp() as connection:
-        channel = connection.channel()
-        for name in ("NoQueue", "Loose"):
-            channel.exchange_declare(name, "fanout", durable=True)
-        channel.queue_declare("Loose", durable=True)
-    rig.management_url = None
-    prepare_dispatcher(rig, tmp_path)
-    process = start_dispatcher(rig)
-    fine = [endpoint.deferred(6 + n / 4, to="Billing") for n in range(8)]
-    missing = {
-        name: endpoint.deferred(6, to=name, body=name.encode())
-        for name in ("Nowhere", "NoQueue", "Loose")
-    }
-    with Receiver(rig.broker_url, "Billing", "error") as receiver:
-        endpoint.send(*fine, *missing.values())
-        wait_until(lambda: len(rig.stored()) == 11, what="eleven rows")
-        before = {str(each[1]): each for each in rig.stored().values()}
-        receiver.wait_for(*fine)
-        after = {str(each[1]): each for each in rig.stored().values()}
-        assert after == {name: before[name] for name in missing}
-        told = held(rig)
-        assert set(told) == set(missing)
-        assert all(each["next_try_at"] and each["detail"] for each in told.values())
-        assert {told["Nowhere"]["reason"], told["Loose"]["reason"]} == {
-            "destination-unknown",
-            "unroutable",
-        }
-        rig.create_receivers(*missing)
-        with Receiver(rig.broker_url, *missing) as late:
-            late.wait_for(*missing.values())
-            assert {each.queue: each.body.decode() for each in late.arrivals} == {
-                name: name for name in missing
-            }
-            assert books([*missing.values()], late.arrivals).early == ()
-        wait_until(lambda: held(rig) == {}, what="nothing held")
-        rig.stop(process)
-    account = books(fine, receiver.arrivals)
-    assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
-    assert rig.stored() == {}
-
-
 def test_a_destination_that_goes_away_holds_up_nobody_else(rig: Rig, tmp_path: Path) -> None:
     """Its way was known and is gone: others are delivered meanwhile, its own when it is back.
 

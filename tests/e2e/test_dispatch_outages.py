@@ -209,24 +209,3 @@ def test_stopped_and_started_in_good_order_nothing_comes_twice(rig: Rig, tmp_pat
         rig.stop(process)
     print(f"five restarts in good order: {account}")
     assert (account.lost, account.duplicated, account.foreign, account.early) == ((), (), (), ())
-
-
-@pytest.mark.slow
-def test_a_queue_that_was_deleted_is_consumed_again(rig: Rig, tmp_path: Path) -> None:
-    """Somebody deletes ``.Timeouts`` and declares it again: the dispatcher comes back by itself."""
-    endpoint = OldEndpoint(rig)
-    endpoint.declare("Billing")
-    prepare_dispatcher(rig, tmp_path)
-    process = start_dispatcher(rig)
-    with Receiver(rig.broker_url, "Billing", "error") as receiver:
-        with rig.amqp() as connection:
-            connection.channel().queue_delete(endpoint.timeouts)
-        time.sleep(3)
-        assert process.poll() is None
-        endpoint.declare()
-        sent = [endpoint.deferred(seconds, to="Billing") for seconds in (0.5, 2)]
-        endpoint.send(*sent)
-        receiver.wait_for(*sent)
-        log = [each["action"] for each in actions(rig.stop(process))]
-    assert log.index("dispatcher_degraded") < log.index("dispatcher_recovered")
-    assert books(sent, receiver.arrivals).duplicated == ()

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-import pika
 import pytest
 
 from migrator.delays.routing import Topology, Unreachable
 from migrator.dispatcher.link import open_satellite_link
 from migrator.dispatcher.routes import RabbitRoutes, Route
-from migrator.errors import TargetUnavailable
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.connection import TlsFiles
-from migrator.rabbitmq.entities import Binding
 from migrator.rabbitmq.management import ManagementApi, management_settings
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
@@ -116,36 +113,6 @@ def test_a_name_no_queue_can_have_is_unknown(url: str, name: str) -> None:
     }
 
 
-def test_an_exchange_that_leads_nowhere_is_refused(url: str, management: ManagementApi) -> None:
-    """When the API tells that an endpoint's exchange does not lead to its queue, say so."""
-    with plain_channel(url) as channel:
-        channel.queue_unbind("Billing", "Billing", "")
-    assert _told(RabbitRoutes(connection(url)), "Billing") == {"Billing": ("Billing", "")}
-    informed = RabbitRoutes(connection(url), find_bindings=management.bindings_from)
-    assert _told(informed, "Billing") == {"Billing": UNBOUND}
-
-
-def test_a_silent_management_api_holds_up_nothing(url: str) -> None:
-    """Without an answer the exchange is taken to lead to its queue."""
-
-    def silent(_exchange: str) -> tuple[Binding, ...]:
-        raise TargetUnavailable("nobody answers")
-
-    routes = RabbitRoutes(connection(url), find_bindings=silent)
-    assert _told(routes, "Billing") == {"Billing": ("Billing", "")}
-
-
-def test_an_exclusive_queue_is_refused(url: str) -> None:
-    """A queue that belongs to one connection cannot be a destination; others are told."""
-    client = pika.BlockingConnection(pika.URLParameters(url))
-    client.channel().queue_declare("callback", exclusive=True)
-    try:
-        told = _told(RabbitRoutes(connection(url)), "callback", "Billing")
-    finally:
-        client.close()
-    assert told == {"callback": UNBOUND, "Billing": ("Billing", "")}
-
-
 def test_answers_are_remembered_for_a_while(url: str) -> None:
     """Routes are known for long, refusals briefly, and names that are forgotten not at all."""
     now_s = 0.0
@@ -168,9 +135,3 @@ def test_answers_are_remembered_for_a_while(url: str) -> None:
         channel.queue_delete("Sales")
     assert _told(routes, "Sales") == {"Sales": UNKNOWN}
     assert _told(routes) == {}
-
-
-def test_an_unreachable_broker_is_no_answer() -> None:
-    """When nobody answers, no destination is called unknown."""
-    with pytest.raises(TargetUnavailable):
-        _told(RabbitRoutes(connection("amqp://127.0.0.1:9")), "Sales")

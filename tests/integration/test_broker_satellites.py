@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dev.servers import RabbitNode
 from migrator.delays.routing import address, has_delay
 from migrator.delays.topology import create_delays
 from migrator.dispatcher.link import Delivery, RabbitSatelliteLink, Routed, open_satellite_link
@@ -425,14 +424,6 @@ def test_a_caller_that_takes_nothing_still_keeps_its_connections(url: str) -> No
         link.acknowledge([found.tag])
         assert answers.confirmed == {0}
         assert len(_receive(link, 1)) == 1
-
-
-def test_connections_carry_a_name(rabbit_node: RabbitNode, url: str) -> None:
-    """The broker's list of connections says whose they are, and what for."""
-    with _opened(url):
-        listed = rabbit_node.ctl("list_connections", "client_properties")
-    for purpose in ("publish", "consume"):
-        assert f"migrator tester dispatcher Billing {purpose}" in listed
 
 
 def test_a_stalled_wire_does_not_hold_up_closing(url: str, proxy: PlaceProxy) -> None:

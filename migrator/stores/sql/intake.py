@@ -21,7 +21,7 @@ from migrator.errors import RowRefused, StoreError
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
+from migrator.nservicebus.satellites import MAX_DESTINATION_CHARS, ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import NO_SAGA
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
@@ -29,8 +29,6 @@ from migrator.stores.sql.moving import guid_text, in_ledger, is_storable
 
 PERSISTENCE_VERSION: Final = "6.6.5.0"
 """What the last persistence with a timeout table writes; informational (reference 1.3)."""
-DESTINATION_CHARS: Final = 200
-"""Size of the Destination column in the vendor's script (reference 1.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +140,10 @@ def _steps(
 def _row(new: DelayedMessage) -> dict[str, Any]:
     destination = new.destination
     _demand_text("Destination", destination)
-    if len(destination) > DESTINATION_CHARS:
+    if len(destination) > MAX_DESTINATION_CHARS:
         raise RowRefused(
             f"a destination of {len(destination)} characters does not fit into a column of "
-            f"{DESTINATION_CHARS}"
+            f"{MAX_DESTINATION_CHARS}"
         )
     _demand_text("Headers", new.headers_text)
     return {
