@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import Unreachable
-from migrator.dispatcher.failures import Backoff
+from migrator.dispatcher.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, StoredRow
@@ -30,7 +30,7 @@ from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
 from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.work import Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Backoff, Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
@@ -366,7 +366,11 @@ class DueRows:
         self._may_have_left = True
         self._claims_in_vain = False
         """The last claim failed; that what is left can be looked for does not mend it."""
-        self._backoff = Backoff()
+        self._backoff = Backoff(
+            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=time.monotonic_s
+        )
+        self.error: MigratorError | None = None
+        """What keeps the store from doing its part; it is tried again."""
         self._next_poll_s = float("-inf")
         self._next_prune_s = time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
@@ -376,11 +380,6 @@ class DueRows:
     def endpoint(self) -> EndpointName:
         """Whose rows they are."""
         return self._poller.endpoint.name
-
-    @property
-    def error(self) -> MigratorError | None:
-        """What keeps the store from doing its part; it is tried again."""
-        return self._backoff.error
 
     @property
     def pending(self) -> Sequence[Future[object]]:
@@ -429,7 +428,7 @@ class DueRows:
 
     def begin(self, *, may_take: bool) -> None:
         """Begin with the next claim, unless one is under way or just failed."""
-        if self._claim is not None or not self._backoff.may_try(self._now_s()):
+        if self._claim is not None or not self._backoff.is_over:
             return
         if self._may_have_left:
             self._begin_looking_back()
@@ -493,7 +492,8 @@ class DueRows:
             return
         self._claims_in_vain = self._claims_in_vain and self._may_have_left
         if not self._claims_in_vain:
-            self._backoff.clear()
+            self._backoff.succeeded()
+            self.error = None
         for claimed in found:
             self._begin_sending(claimed)
         if self._may_have_left:
@@ -506,7 +506,8 @@ class DueRows:
 
     def _look_back_after(self, exc: MigratorError) -> None:
         """Try again after a pause; whatever was committed before *exc* has to be found first."""
-        self._backoff.note(exc, now_s=self._now_s())
+        self._backoff.failed()
+        self.error = exc
         self._may_have_left = True
 
     def _has_looked_back(self) -> None:

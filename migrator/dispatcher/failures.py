@@ -10,7 +10,6 @@ being done is tried again after a pause. Source: design section 10; reference
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import Final
 
 from migrator.dispatcher.link import Delivery
 from migrator.dispatcher.outbox import Copy, Item, StoredRow
-from migrator.errors import MigratorError, TargetError, TargetUnavailable
+from migrator.errors import TargetError, TargetUnavailable
 from migrator.nservicebus.incoming import normalised_headers
 from migrator.nservicebus.recoverability import (
     IMMEDIATE_ATTEMPTS,
@@ -34,42 +33,15 @@ from migrator.nservicebus.recoverability import (
 
 _log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 10.0
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 10.0
+"""Before work is tried again that store or broker kept from being done.
+
+It stays in hand meanwhile: ending the link instead would give all deliveries back, and coming back
+counts, so that a quorum queue with a delivery limit drops them in the end.
+"""
 _MOST_LINES: Final = 20
 _WINDOW_S: Final = 60.0
-
-
-class Backoff:
-    """When work that failed may be tried again; what it was about stays in hand meanwhile.
-
-    Ending the link instead would give all deliveries back, and coming back counts: a quorum queue
-    with a delivery limit drops them in the end.
-    """
-
-    def __init__(self) -> None:
-        """Nothing has failed yet."""
-        self.error: MigratorError | None = None
-        """Why it failed the last time; None: it did not."""
-        self._failures = 0
-        self._again_s = float("-inf")
-
-    def note(self, error: MigratorError, *, now_s: float) -> None:
-        """Remember a failure; the pause before the next try doubles, with jitter."""
-        self.error = error
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE_S)
-        self._again_s = now_s + pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        self._failures += 1
-
-    def clear(self) -> None:
-        """Remember that it worked."""
-        self.error = None
-        self._failures = 0
-        self._again_s = float("-inf")
-
-    def may_try(self, now_s: float) -> bool:
-        """Return whether the pause is over."""
-        return now_s >= self._again_s
 
 
 class LogRateLimiter:

@@ -248,12 +248,12 @@ class DispatcherSession:
         """
         self._guard()
         self._look_again()
-        self._receiver.finish(now_s=self._time.monotonic_s())
+        self._receiver.finish()
         self._rows.finish()
         self._consume()
         self._sort_deliveries()
         if may_take:
-            self._receiver.begin(now_s=self._time.monotonic_s())
+            self._receiver.begin()
         self._rows.begin(may_take=may_take)
         self._sender.send()
         is_busy = self._is_busy(may_take=may_take)
@@ -268,7 +268,7 @@ class DispatcherSession:
     @property
     def problem(self) -> MigratorError | None:
         """What keeps store or broker from doing their part; it is tried again."""
-        return self._rows.error or self._receiver.backoff.error or self._missing
+        return self._rows.error or self._receiver.error or self._missing
 
     @property
     def blocked_reason(self) -> str | None:

@@ -19,13 +19,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import Unreachable
-from migrator.dispatcher.failures import Backoff, RecoverabilityPolicy
+from migrator.dispatcher.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, RecoverabilityPolicy
 from migrator.dispatcher.link import Delivery, SatelliteLink
 from migrator.dispatcher.outbox import DatabaseTime, Item, Outbox, PassedOn
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.rules import to_pass_on
 from migrator.errors import Interrupted, LeaseLost, MigratorError, RowRefused
-from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
+from migrator.ledger.work import Backoff, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Rules
 from migrator.nservicebus.recoverability import Failure, is_renewed
 from migrator.nservicebus.satellites import (
@@ -251,7 +251,11 @@ class Receiver:
         self._fault = fault
         self._waiting: deque[Delivery] = deque()
         self._in_work: Sequence[Delivery] = ()
-        self.backoff = Backoff()
+        self._backoff = Backoff(
+            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=time.monotonic_s
+        )
+        self.error: MigratorError | None = None
+        """What kept store or broker from doing their part; it is tried again."""
         self.pending: Future[Handled] | None = None
         """The chunk that is being handled."""
 
@@ -272,17 +276,17 @@ class Receiver:
         """Put a delivery behind the others, however often it came back."""
         self._waiting.append(delivery)
 
-    def begin(self, *, now_s: float) -> None:
+    def begin(self) -> None:
         """Begin with the next chunk, unless one is under way or just failed."""
         handler = self._handler
         if self.pending is not None or not self._waiting or handler is None:
             return
-        if self.backoff.may_try(now_s):
+        if self._backoff.is_over:
             chunk, lease = next_chunk(self._waiting), self._lease
             self._in_work = chunk
             self.pending = self._background.submit(lambda: handler.handle(chunk, lease))
 
-    def finish(self, *, now_s: float) -> None:
+    def finish(self) -> None:
         """Settle the chunk that was handled; what it wants sent waits in the outbox.
 
         When store or broker did not do their part, the chunk stays in hand and is tried again.
@@ -298,10 +302,12 @@ class Receiver:
         except (LeaseLost, Interrupted):
             raise
         except MigratorError as exc:
-            self.backoff.note(exc, now_s=now_s)
+            self._backoff.failed()
+            self.error = exc
             self._waiting.extendleft(reversed(self._in_work))
             return
-        self.backoff.clear()
+        self._backoff.succeeded()
+        self.error = None
         self.settle(handled.settled)
         if handled.settled:
             self._fault("intake.acked")

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +35,47 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Return seconds of a clock that never jumps; for ages and deadlines."""
         ...
+
+
+class Backoff:
+    """When work that failed may be tried again: after twice as long each time, with jitter."""
+
+    def __init__(
+        self, *, first_s: float, most_s: float, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Nothing has failed yet."""
+        self._first_s = first_s
+        self._most_s = most_s
+        self._monotonic_s = monotonic_s
+        self._failures = 0
+        self._since_s = 0.0
+        self._ends_s = float("-inf")
+
+    def failed(self) -> float:
+        """Note a failure; return how many seconds to wait."""
+        now_s = self._monotonic_s()
+        if not self._failures:
+            self._since_s = now_s
+        wait_s = min(self._first_s * 2.0 ** min(self._failures, 10), self._most_s)
+        wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        self._failures += 1
+        self._ends_s = now_s + wait_s
+        return wait_s
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self._failures = 0
+        self._ends_s = float("-inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may be tried again."""
+        return self._monotonic_s() >= self._ends_s
+
+    @property
+    def failing_s(self) -> float:
+        """For how long nothing but failures has been seen."""
+        return self._monotonic_s() - self._since_s if self._failures else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ has closed a silent owner's connection, because the lease is longer than three h
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from migrator.errors import (
 )
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper
 from migrator.ledger.leases import SqlLeases
+from migrator.ledger.work import Backoff
 from migrator.nservicebus.timeouts import Lane
 from migrator.service.worker import Stop, WorkerThread
 
@@ -79,8 +79,8 @@ class DispatcherThread(WorkerThread):
         self._outage = outage
         self._once = once
         self._finishes_only = dispatcher.plan.finishes_only
-        self._failures = 0
-        self._failing_since_s = 0.0
+        self._backoff = Backoff(first_s=_FIRST_BACKOFF_S, most_s=_MAX_BACKOFF_S)
+        self._failing_since_s: float | None = None
         self._tell_again_s = float("-inf")
         self._is_critical = False
         self._leader: str | None = None
@@ -100,13 +100,11 @@ class DispatcherThread(WorkerThread):
                     if held is None or self._work(held):
                         return
             except LeaseLost as exc:
-                _log.warning(
+                self._say(
+                    logging.WARNING,
+                    "dispatcher_lost",
                     "the dispatcher's lease was lost; it is a standby now",
-                    extra={
-                        "action": "dispatcher_lost",
-                        "endpoint": self._endpoint,
-                        "error": str(exc),
-                    },
+                    error=str(exc),
                 )
                 self._stop.draining.wait(_FIRST_BACKOFF_S)
             except Interrupted:
@@ -192,16 +190,13 @@ class DispatcherThread(WorkerThread):
                 self._leases.evict(lane, owner)
             elif owner is not None:
                 self._tell_standby(owner)
-                if (
-                    self._once or self._finishes_only
-                ):  # it is that process's work, and that process does it
-                    return None
+                if self._once or self._finishes_only:
+                    return None  # it is that process's work, and that process does it
             held = self._keeper.acquire(lane, doing=lambda: "starting")
             if held is not None:
                 self._leader = None
-                _log.info(
-                    "this process is the endpoint's dispatcher",
-                    extra={"action": "dispatcher_active", "endpoint": self._endpoint},
+                self._say(
+                    logging.INFO, "dispatcher_active", "this process is the endpoint's dispatcher"
                 )
                 return held
             self._stop.draining.wait(_STANDBY_LOOK_S)
@@ -211,24 +206,23 @@ class DispatcherThread(WorkerThread):
         if owner == self._leader:
             return
         self._leader = owner
-        _log.info(
+        self._say(
+            logging.INFO,
+            "dispatcher_standby",
             "another process is the endpoint's dispatcher; this one is a hot standby",
-            extra={"action": "dispatcher_standby", "endpoint": self._endpoint, "owner": owner},
+            owner=owner,
         )
 
-    # ── trouble ─────────────────────────────────────────────────────────────────────────────
+    # ── outages ─────────────────────────────────────────────────────────────────────────────
 
     def _went_well(self) -> None:
-        if self._failures:
-            _log.info(
-                "the dispatcher works again",
-                extra={
-                    "action": "dispatcher_recovered",
-                    "endpoint": self._endpoint,
-                    "after_s": round(time.monotonic() - self._failing_since_s, 1),
-                },
+        if self._failing_since_s is not None:
+            after_s = round(time.monotonic() - self._failing_since_s, 1)
+            self._say(
+                logging.INFO, "dispatcher_recovered", "the dispatcher works again", after_s=after_s
             )
-        self._failures = 0
+        self._failing_since_s = None
+        self._backoff.succeeded()
         self.trouble = None
         self._is_critical = False
         self._tell_again_s = float("-inf")
@@ -238,61 +232,45 @@ class DispatcherThread(WorkerThread):
         self.beat()
         if not self._tolerates(exc):
             return False
-        backoff_s = min(_FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 10), _MAX_BACKOFF_S)
-        self._failures += 1
-        self._stop.draining.wait(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+        self._stop.draining.wait(self._backoff.failed())
         return True
 
     def _tolerates(self, exc: MigratorError) -> bool:
         """Say what is wrong, now and then; after too long, do what was chosen. False: give up."""
         now_s = time.monotonic()
         self.trouble = str(exc)
-        if not self._failures:
+        if self._failing_since_s is None:
             self._failing_since_s = now_s
-            self._failures = 1
+        failing_s = now_s - self._failing_since_s
+        facts = {"error": str(exc), "failing_s": round(failing_s, 1)}
         if now_s >= self._tell_again_s:
             self._tell_again_s = now_s + _TELL_EVERY_S
-            _log.warning(
+            self._say(
+                logging.WARNING,
+                "dispatcher_degraded",
                 "the dispatcher is degraded; it goes on trying",
-                extra={
-                    "action": "dispatcher_degraded",
-                    "endpoint": self._endpoint,
-                    "error": str(exc),
-                    "failing_s": round(now_s - self._failing_since_s, 1),
-                },
+                **facts,
             )
-        failing_s = now_s - self._failing_since_s
         if self._once and failing_s > self._outage.patience.total_seconds():
             return self._give_up("the dispatcher keeps failing; giving up", exc)
         if failing_s > self._outage.critical_after.total_seconds():
-            self._tell_critical(exc, failing_s)
+            if not self._is_critical:
+                self._is_critical = True
+                self._say(
+                    logging.ERROR,
+                    "dispatcher_critical",
+                    "the dispatcher has not worked for too long; nothing is lost, all is late",
+                    **facts,
+                )
             if self._outage.exits:
                 return self._give_up("ending, as dispatch.on_critical says", exc)
         return True
 
-    def _tell_critical(self, exc: MigratorError, failing_s: float) -> None:
-        if self._is_critical:
-            return
-        self._is_critical = True
-        _log.error(
-            "the dispatcher has not worked for too long; nothing is lost, all is late",
-            extra={
-                "action": "dispatcher_critical",
-                "endpoint": self._endpoint,
-                "error": str(exc),
-                "failing_s": round(failing_s, 1),
-            },
-        )
-
     def _give_up(self, text: str, exc: MigratorError) -> bool:
         self.failure = exc
-        _log.error(
-            text,
-            extra={
-                "action": "dispatcher_gave_up",
-                "endpoint": self._endpoint,
-                "error": str(exc),
-            },
-        )
+        self._say(logging.ERROR, "dispatcher_gave_up", text, error=str(exc))
         self._stop.draining.set()
         return False
+
+    def _say(self, level: int, action: str, text: str, **facts: object) -> None:
+        _log.log(level, text, extra={"action": action, "endpoint": self._endpoint, **facts})

@@ -28,12 +28,12 @@ from migrator.handover.lane import HandedOver, LaneSession, LaneSetup
 from migrator.handover.ports import Link
 from migrator.ledger.lease_keeper import HeldLease, LeaseKeeper, is_surely_dead
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.work import StoreEndpoint
+from migrator.ledger.work import Backoff, StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, Lane, RunId
 from migrator.service.lane_allocator import LaneAllocator
 from migrator.service.runtime_settings import RuntimeSettings
 from migrator.service.throttle import ClaimGuard, Throttle
-from migrator.service.worker import Backoff, Stop, WorkerThread, one_by_one
+from migrator.service.worker import Stop, WorkerThread, one_by_one
 from migrator.telemetry.ports import Tracer
 
 _log = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,43 +46,6 @@ class Stop:
 def one_by_one(pools: ExitStack, name: str) -> Executor:
     """Return a thread that does what it is given in order, until *pools* end."""
     return pools.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
-
-
-class Backoff:
-    """How long to wait after a failure: twice as long each time, with jitter."""
-
-    def __init__(self, *, first_s: float, most_s: float) -> None:
-        """Nothing has failed yet."""
-        self._first_s = first_s
-        self._most_s = most_s
-        self._failures = 0
-        self._since_s = 0.0
-        self._ends_s = 0.0
-
-    def failed(self) -> float:
-        """Note a failure; return how many seconds to wait."""
-        now_s = time.monotonic()
-        if not self._failures:
-            self._since_s = now_s
-        wait_s = min(self._first_s * 2.0 ** min(self._failures, 10), self._most_s)
-        wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-        self._failures += 1
-        self._ends_s = now_s + wait_s
-        return wait_s
-
-    def succeeded(self) -> None:
-        """Begin anew."""
-        self._failures = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it may be tried again."""
-        return time.monotonic() >= self._ends_s
-
-    @property
-    def failing_s(self) -> float:
-        """For how long nothing but failures has been seen."""
-        return time.monotonic() - self._since_s if self._failures else 0.0
 
 
 class WorkerThread:
