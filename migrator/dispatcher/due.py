@@ -43,7 +43,8 @@ from migrator.nservicebus.timeouts import (
     TimeoutId,
 )
 from migrator.stores.due_times import DueTimeReading
-from migrator.stores.ports import ClaimRequest, RowClaims
+from migrator.stores.ports import ClaimRequest
+from migrator.stores.sql.claims import SqlClaims
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class Poller:
         *,
         endpoint: StoreEndpoint,
         run: RunId,
-        claims: RowClaims,
+        claims: SqlClaims,
         batches: Batches,
         dispatched: DispatchedBatches,
         held: SqlHeldDestinations,

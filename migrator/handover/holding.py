@@ -34,7 +34,8 @@ from migrator.ledger.report import HeldRows
 from migrator.ledger.work import Batch, Batches, Clock, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, destination_of
 from migrator.nservicebus.timeouts import QueueName, TimeoutId
-from migrator.stores.ports import RowClaims, Store
+from migrator.stores.ports import Store
+from migrator.stores.sql.claims import SqlClaims
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Holding:
         *,
         books: SqlHeldDestinations,
         batches: Batches,
-        claims: RowClaims | None,
+        claims: SqlClaims | None,
         look: Callable[[Collection[QueueName]], Mapping[QueueName, Unreachable]],
         forget: Callable[[Collection[QueueName]], None],
         clock: Clock,

@@ -282,20 +282,6 @@ class Claims(Protocol):
         ...
 
 
-class RowClaims(Claims, Protocol):
-    """Claims of which single rows can be undone: those of a store in a SQL database."""
-
-    def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
-
-        Returns the batch, which is smaller by them.
-
-        Raises:
-            LeaseLost: Nothing was changed.
-        """
-        ...
-
-
 def returned(sources: Iterable[str], put_back: Callable[[str], int]) -> int:
     """Return how many rows *put_back* has put back, to all *sources* together.
 

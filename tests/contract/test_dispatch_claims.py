@@ -14,13 +14,9 @@ from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason
 from migrator.nservicebus.timeouts import TimeoutId
-from migrator.stores.ports import RowClaims
-from migrator.stores.sql.claims import SqlClaims
 from tests.contract.site import NOW, LegacyRow, Site, due_in, hours, timeout_id
 
 pytestmark = [pytest.mark.every_store(slow=True), pytest.mark.tables]
-
-_claims: type[RowClaims] = SqlClaims
 
 LETTERS = "abcdef01-2345-6789-abcd-ef0123456789"
 

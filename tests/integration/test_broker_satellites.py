@@ -244,23 +244,23 @@ UNREADABLE = {
 # ── publishing ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_letters_without_a_queue_are_returned(url: str) -> None:
-    """A missing queue and an exchange without bindings give letters back; others arrive."""
+def test_messages_without_a_queue_are_returned(url: str) -> None:
+    """A missing queue and an exchange without bindings give messages back; others arrive."""
     with plain_channel(url) as channel:
         channel.exchange_declare("bare", "fanout", durable=True)
-    letters = [
+    messages = [
         _to(("nowhere", QUEUE, "")[key % 3], exchange=("", "", "bare")[key % 3])
         for key in range(300)
     ]
     answers = PublishResult()
     with _opened(url) as link:
-        link.publish(letters, answers)
+        link.publish(messages, answers)
     assert answers.confirmed == set(range(1, 300, 3))
     assert answers.returned == set(range(300)) - answers.confirmed
     assert _ready(url) == 100
 
 
-def test_letters_that_share_everything_are_counted(url: str) -> None:
+def test_messages_that_share_everything_are_counted(url: str) -> None:
     """Copies of one message for a missing queue are all returned, also in later calls."""
     with _opened(url) as link:
         for _ in range(3):

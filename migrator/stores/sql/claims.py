@@ -167,9 +167,13 @@ class SqlClaims:
             return self.put_back(connection, legacy, (row.c.batch_id == batch.id) & still_here)
 
     def give_back(self, batch: Batch, rows: Collection[int], lease: Lease) -> Batch:
-        """Put rows of an open batch back as if never claimed; see ``ports.DispatchClaims``.
+        """Put rows of an open batch back into the store, byte for byte, as if never claimed.
 
-        Rows in quarantine, and those given back before, are left out; repeating is harmless.
+        Returns the batch, which is smaller by them. Rows in quarantine, and those given back
+        before, are left out; repeating is harmless.
+
+        Raises:
+            LeaseLost: Nothing was changed.
         """
         if batch.state not in _UNDONE_SINGLY:
             raise IllegalTransition(f"a batch that is {batch.state} cannot give back rows")

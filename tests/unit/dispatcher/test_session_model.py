@@ -268,7 +268,7 @@ def test_a_full_destination_holds_its_own_rows_and_no_others() -> None:
 
 
 def test_a_destination_we_may_not_write_to_holds_its_own_rows_and_no_others() -> None:
-    """The broker ends the channel for it; the guilty letter is found, the others are sent."""
+    """The broker ends the channel for it; the message it is for is found, the others are sent."""
     world = World()
     world.broker.forbidden.add("Secret")
     world.broker.destinations.add("Secret")

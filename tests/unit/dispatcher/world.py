@@ -388,7 +388,7 @@ class World:
         poller = Poller(
             endpoint=ENDPOINT,
             run=RunId(1),
-            claims=self.ledger,
+            claims=self.ledger,  # type: ignore[arg-type]  # only what is asked
             batches=self.ledger,
             dispatched=self.ledger,  # type: ignore[arg-type]  # only what is asked
             held=self.ledger.held,

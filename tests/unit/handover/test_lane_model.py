@@ -93,7 +93,7 @@ class World:
         self.holding = Holding(
             books=self.ledger.held,
             batches=self.ledger,
-            claims=self.ledger if self.gives_back else None,
+            claims=self.ledger if self.gives_back else None,  # type: ignore[arg-type]  # the same
             look=self.destinations.unreachable,
             forget=lambda _names: None,
             clock=self.clock,
