@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migrator.app import App
-from migrator.cli.opening import satellites
+from migrator.app.preflight import satellites
 from migrator.cli.output import say, write_json
 from migrator.cli.session import Session, confirmed
 from migrator.errors import PreflightRefused

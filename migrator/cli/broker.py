@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.opening import satellites
+from migrator.app.preflight import satellites
 from migrator.cli.output import write_json, write_text
 from migrator.cli.session import Delays, Json, given, session_of
 from migrator.config import NearDue, Settings

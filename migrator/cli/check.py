@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from migrator.app import App
-from migrator.cli.opening import check_context, endpoint_names, opened, surveyed
+from migrator.app.preflight import check_context
+from migrator.cli.opening import endpoint_names, opened, surveyed
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import (
     AllEndpoints,

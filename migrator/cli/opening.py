@@ -1,24 +1,17 @@
-"""The door from the command line to the assembled application, and what several verbs ask it."""
+"""Opens the application for a verb, and says which endpoints are meant."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 
 from migrator.app import App
 from migrator.cli.output import console
-from migrator.config import EndpointMode, Loaded, NearDue, Settings
-from migrator.errors import ConfigError, MigratorError
-from migrator.ledger.report import OpenCommit
+from migrator.config import Loaded
+from migrator.errors import ConfigError
 from migrator.ledger.work import StoreEndpoint
-from migrator.nservicebus.conversion import destination_of
-from migrator.nservicebus.satellites import timeouts_queue
-from migrator.nservicebus.timeouts import QueueName
-from migrator.preflight.context import MOVING, Choices, Context, Satellites
-from migrator.preview.count import survey
-from migrator.stores.endpoints import EndpointPreview, Selection
+from migrator.stores.endpoints import EndpointPreview
 
 
 @contextmanager
@@ -63,38 +56,11 @@ def named_endpoints(app: App, named: Sequence[str] | None, *, all_endpoints: boo
 def surveyed(
     app: App, endpoints: Sequence[StoreEndpoint], *, max_rows: int | None = None
 ) -> Sequence[EndpointPreview]:
-    """Return what would become of the rows of *endpoints*, with progress on a terminal.
+    """Return what would become of the rows of *endpoints*, with progress on a terminal."""
+    from migrator.app.preflight import count_rows  # most verbs count nothing
 
-    In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
-    """
-    now = app.clock.now()
-    all_rows = Selection(cutoff=timedelta(0), horizon=None)
-    modes = {endpoint.name: mode_of(app, endpoint.name) for endpoint in endpoints}
     with _progress() as advance:
-        return [
-            survey(
-                app.store,
-                endpoint,
-                selection=app.selection if modes[endpoint.name] in MOVING else all_rows,
-                rules=app.rules_of(endpoint.name),
-                now=now,
-                progress=lambda rows, name=endpoint.name: advance(name, rows),  # type: ignore[misc]  # mypy cannot type a lambda's default
-                max_rows=max_rows,
-            )
-            for endpoint in endpoints
-        ]
-
-
-def mode_of(app: App, endpoint: str) -> EndpointMode:
-    """Return what is done for *endpoint* by the settings of *app*."""
-    modes = {given.name: given.mode for given in app.settings.endpoints}
-    return modes.get(endpoint, EndpointMode.MIGRATE)
-
-
-def sends_near_due(app: App, endpoint: str) -> bool:
-    """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
-    is_wished = app.settings.handover.near_due is NearDue.DISPATCH
-    return is_wished or mode_of(app, endpoint) is not EndpointMode.MIGRATE
+        return count_rows(app, endpoints, progress=advance, max_rows=max_rows)
 
 
 @contextmanager
@@ -114,96 +80,3 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
             bar.advance(tasks[name], rows)
 
         yield advance
-
-
-def check_context(
-    app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
-) -> Context:
-    """Return what checks are to ask, by the settings of *app*."""
-    given = app.settings
-    return Context(
-        store=app.store,
-        ledger=app.ledger_facts,
-        clock=app.clock,
-        wall_clock=lambda: datetime.now(UTC),
-        broker=app.broker_facts,
-        version=given.broker.delays,
-        accepts_suffix_collisions=given.handover.accept_suffix_collisions,
-        endpoint_names=names,
-        previews=previews,
-        choices=Choices(
-            mode=given.handover.mode,
-            cutoff=given.handover.cutoff,
-            may_bind=not given.broker.all_endpoints_support_delayed_delivery,
-            own_queues=_own_queues(app),
-            own_exchanges=app.own_exchanges,
-            modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
-            queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
-            satellites=satellites(given, names),
-            sends_near_due=given.handover.near_due is NearDue.DISPATCH,
-            due_times=app.due_times,
-            vhost=_vhost(app),
-            held=_held(app),
-            other_commits=_other_commits(app),
-        ),
-    )
-
-
-def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
-    """Return the queues of those endpoints called *names* whose timeout manager we are to be.
-
-    Without *names*, of all that the settings have.
-    """
-    from migrator.rabbitmq.names import retry_queue
-
-    return [
-        Satellites(
-            endpoint=endpoint.name,
-            queue=endpoint.input_queue,
-            error_queue=endpoint.error_queue or given.dispatch.error_queue,
-            retry_queues=[
-                retry_queue(
-                    timeouts_queue(QueueName(endpoint.input_queue)), int(delay.total_seconds())
-                )
-                for delay in given.dispatch.retry_delays
-            ],
-        )
-        for endpoint in given.endpoints
-        if endpoint.mode is not EndpointMode.MIGRATE and (not names or endpoint.name in names)
-    ]
-
-
-def _vhost(app: App) -> str:
-    try:
-        return app.connection.address.vhost
-    except ConfigError:  # whoever asks the broker is told so
-        return ""
-
-
-def _held(app: App) -> Collection[QueueName]:
-    try:
-        columns = [each.destination for each in app.books.held()]
-    except MigratorError:  # no ledger, nothing held
-        return ()
-    return {destination_of(column, {}, app.rules.destination_map) for column in columns}
-
-
-def _other_commits(app: App) -> Sequence[OpenCommit]:
-    from migrator.ledger.lease_keeper import is_surely_dead
-
-    try:
-        commits = app.books.commits_of_others(str(app.settings.broker.delays))
-        if not commits:
-            return ()
-        at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}
-    except MigratorError:  # no ledger, no batches; the check of the ledger says so
-        return ()
-    return [each for each in commits if each.lane not in at_work]
-
-
-def _own_queues(app: App) -> Sequence[str]:
-    try:
-        app.ledger_facts.verify()
-    except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
-        return ()
-    return app.own_queues

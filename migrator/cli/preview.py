@@ -11,7 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
-from migrator.cli.opening import endpoint_names, mode_of, opened, sends_near_due, surveyed
+from migrator.app.preflight import mode_of, sends_near_due
+from migrator.cli.opening import endpoint_names, opened, surveyed
 from migrator.cli.output import json_text, write_table
 from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.session import (

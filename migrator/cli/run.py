@@ -13,8 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
+from migrator.app.preflight import check_context, new_rechecks
 from migrator.cli import preview as preview_verb
-from migrator.cli.opening import check_context, named_endpoints, opened, surveyed
+from migrator.cli.opening import named_endpoints, opened, surveyed
 from migrator.cli.output import console, write_json, write_table, write_text
 from migrator.cli.session import (
     AllEndpoints,
@@ -36,11 +37,9 @@ from migrator.config import Loaded
 from migrator.errors import ExitCode, MigratorError
 from migrator.ledger.report import HeldRows, Progress
 from migrator.preflight.findings import Level
-from migrator.preflight.queries import KnownHandOvers
-from migrator.preflight.registry import find_ways, recheck, refuse, run_checks
+from migrator.preflight.registry import refuse, run_checks
 from migrator.service.hooks import Fire, fire_exit, hooked
 from migrator.service.launch import run as launch
-from migrator.service.recheck import Checks
 from migrator.stores.endpoints import chosen_endpoints
 from migrator.web.status import endpoint_documents
 
@@ -152,7 +151,7 @@ def _migrate(
             describe=lambda: _progress_line(app),
             load=lambda: load().settings,
             fire=fire,
-            checks=_checks(app, names),
+            checks=new_rechecks(app, names),
             held=held,
         )
 
@@ -180,16 +179,6 @@ def _preflight(app: App, names: Sequence[str]) -> None:
                     "text": finding.text,
                 },
             )
-
-
-def _checks(app: App, names: Sequence[str]) -> Checks:
-    """Return what is looked at again while it runs."""
-    context = check_context(app, names, None)
-    known = KnownHandOvers(app.hand_overs, app.clock.now)
-    return Checks(
-        refusing=lambda: recheck(context, destinations=app.destinations.known()),
-        ways=lambda: find_ways(context, known),
-    )
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 
 import typer
 
-from migrator.cli.opening import mode_of, opened
+from migrator.app.preflight import mode_of
+from migrator.cli.opening import opened
 from migrator.cli.output import say, write_json, write_table
 from migrator.cli.session import Json, session_of
 from migrator.config.values import parse_duration

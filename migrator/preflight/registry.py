@@ -80,32 +80,48 @@ def check_delays(context: DelaysContext) -> Sequence[Finding]:
     return [found for name, check in checks.items() for found in _found(name, check)]
 
 
-def recheck(context: Context, *, destinations: Collection[QueueName]) -> Sequence[Finding]:
-    """Return what checks of broker and clocks find that can turn out otherwise while we run.
+class Rechecks:
+    """What checks of the broker and the clocks find that can turn out otherwise while we run."""
 
-    The tables are not read again: *destinations* stand for those of their rows.
-    """
-    found = run_checks(context, only=_RECHECKED)
-    if context.delays is None:
+    def __init__(
+        self,
+        context: Context,
+        known: KnownHandOvers,
+        destinations: Callable[[], Collection[QueueName]],
+    ) -> None:
+        """Look at *context*, at the ways to what is *known* to wait, and to *destinations*."""
+        self._context = context
+        self._known = known
+        self._destinations = destinations
+
+    def refusing(self) -> Sequence[Finding]:
+        """Return what would refuse a start.
+
+        The tables are not read again: the destinations stand for those of their rows.
+        """
+        found = run_checks(self._context, only=_RECHECKED)
+        if self._context.delays is None:
+            return found
+        ours = frozenset(self._destinations())
+        collisions = partial(rows.collisions_among, self._context, ours)
+        return [*found, *_found("suffix-collisions", collisions)]
+
+    def ways(self) -> Sequence[Finding]:
+        """Return whether the destinations of what was handed over can be reached; others not.
+
+        The subject of a refusal is the destination.
+        """
+        if self._context.delays is None:
+            return ()
+        found = self._ways()
+        if any(each.level is Level.REFUSED for each in found):
+            self._known.forget()  # what was called back since needs no way
+            found = self._ways()
         return found
-    collisions = partial(rows.collisions_among, context, frozenset(destinations))
-    return [*found, *_found("suffix-collisions", collisions)]
 
-
-def find_ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
-    """Return whether the destinations of what was handed over can be reached; others not."""
-    if context.delays is None:
-        return ()
-    found = _ways(context, known)
-    if any(each.level is Level.REFUSED for each in found):
-        known.forget()  # what was called back since needs no way
-        found = _ways(context, known)
-    return found
-
-
-def _ways(context: Context, known: KnownHandOvers) -> Sequence[Finding]:
-    found = _found("ways-out", partial(delays.ways_of, context, known))
-    return [each for each in found if each.level is not Level.WARNING]
+    def _ways(self) -> Sequence[Finding]:
+        found = _found("ways-out", partial(delays.ways_of, self._context, self._known))
+        return [each for each in found if each.level is not Level.WARNING]
 
 
 def _found(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -26,12 +26,13 @@ from migrator.ledger.pause_reasons import PauseReason
 from migrator.ledger.report import HeldRows
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Batch, StoreEndpoint
+from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.control import Control, Pauses, QuarantineService, Served
 from migrator.service.dispatchers import DispatcherThread, Outage
 from migrator.service.hooks import Fire, HookEvents
 from migrator.service.lanes import PATIENCE_S, Adopter, LaneContext, LaneOpener, LaneThread
-from migrator.service.recheck import Checks, Recheck
+from migrator.service.recheck import Recheck
 from migrator.service.runtime_settings import Reload, RuntimeSettings
 from migrator.service.schedule import JobCounts
 from migrator.service.service import Outstanding, Runs, Service
@@ -69,7 +70,7 @@ def run(
     describe: Callable[[], str],
     load: Callable[[], Settings] | None = None,
     fire: Fire = lambda _event, _text, _facts: None,
-    checks: Checks | None = None,
+    checks: Rechecks | None = None,
     held: Callable[[Sequence[HeldRows]], None] = lambda _rows: None,
 ) -> ExitCode:
     """Migrate *endpoints* until done (*once*) or told to stop by a signal; return the exit code.
@@ -197,7 +198,7 @@ class _Daemon:
         watch: Callable[[], None],
         describe: Callable[[], str],
         load: Callable[[], Settings] | None,
-        checks: Checks | None,
+        checks: Rechecks | None,
         held: Callable[[Sequence[HeldRows]], None],
     ) -> ExitCode:
         """Work until the end; return the exit code."""
@@ -334,7 +335,7 @@ class _Daemon:
         adopts = self._adopter is not None and self._adopter.is_at_work
         return self._workers.is_resting and not adopts and not self._throttle.concerns(names)
 
-    def _recheck(self, checks: Checks) -> Recheck:
+    def _recheck(self, checks: Rechecks) -> Recheck:
         app = self._app
         return Recheck(
             self._throttle,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -20,6 +20,7 @@ from migrator.errors import MigratorError
 from migrator.ledger.pause_reasons import PauseReason, Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level, Refusal, standing
+from migrator.preflight.registry import Rechecks
 from migrator.service.audit_log import AuditLog
 from migrator.service.schedule import BackgroundTask, Job
 from migrator.service.throttle import Throttle
@@ -38,22 +39,17 @@ Bind = Callable[[Collection[QueueName]], Collection[QueueName]]
 """Leads the delays to destinations again; returns those that cannot be reached all the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checks:
-    """What is looked at again; each call may take its time."""
-
-    refusing: Check
-    """What would refuse a start."""
-    ways: Check
-    """Whether the destinations of what was handed over can be reached; the subject of a refusal is
-    the destination."""
-
-
 class Recheck:
     """Makes checks when asked to, and holds hand-over by what they say."""
 
     def __init__(
-        self, throttle: Throttle, audit_log: AuditLog, *, checks: Checks, bind: Bind, may_hold: bool
+        self,
+        throttle: Throttle,
+        audit_log: AuditLog,
+        *,
+        checks: Rechecks,
+        bind: Bind,
+        may_hold: bool,
     ) -> None:
         """Prepare.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from migrator.cli.opening import check_context, endpoint_names, named_endpoints, opened, surveyed
+from migrator.app.preflight import check_context
+from migrator.cli.opening import endpoint_names, named_endpoints, opened, surveyed
 from migrator.config import load
 from migrator.errors import ConfigError
 from tests.unit.cli.conftest import Program

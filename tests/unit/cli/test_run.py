@@ -16,8 +16,8 @@ from migrator.ledger.report import HeldRows
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.preflight.broker import DelayEntities
+from migrator.preflight.registry import Rechecks
 from migrator.service.hooks import Fire, HookEvent
-from migrator.service.recheck import Checks
 from tests.unit.cli.conftest import Program
 from tests.unit.preflight.fakes import queue
 
@@ -43,7 +43,7 @@ class Launched:
         describe: Callable[[], str],
         load: Callable[[], Settings],
         fire: Fire,
-        checks: Checks,
+        checks: Rechecks,
         held: Callable[[Sequence[HeldRows]], None],
     ) -> ExitCode:
         """Watch twice, and end as told."""

@@ -10,7 +10,7 @@ from migrator.errors import LedgerError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Level
 from migrator.preflight.queries import KnownHandOvers
-from migrator.preflight.registry import find_ways
+from migrator.preflight.registry import Rechecks
 from tests.unit.preflight.fakes import NOW, FakeBroker, FakeHandOvers, context, no_way
 
 FIVE_MINUTES = timedelta(minutes=5)
@@ -61,6 +61,6 @@ def test_what_was_called_back_needs_no_way() -> None:
     names(known)
     ledger.names = []
     broker = FakeBroker(bound=frozenset({QueueName("Sales")}), closed=[no_way("Gone")])
-    (finding,) = find_ways(context(broker=broker), known)
+    (finding,) = Rechecks(context(broker=broker), known, tuple).ways()
     assert finding.level is Level.OK
     assert ledger.since[-1] is None

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from migrator.errors import StoreUnavailable, TargetUnavailable
 from migrator.ledger.pause_reasons import Signal
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Finding, Level
-from migrator.service.recheck import Checks, Recheck
+from migrator.service.recheck import Recheck
 from migrator.service.throttle import Throttle
 
 Lines = Callable[[str], list[logging.LogRecord]]
@@ -42,7 +43,9 @@ class Bench:
         self.bound: list[str] = []
         self.notes: list[Mapping[str, object]] = []
         trail: Any = self
-        checks = Checks(refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways))
+        checks: Any = SimpleNamespace(
+            refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways)
+        )
         self.recheck = Recheck(
             self.throttle, trail, checks=checks, bind=self._bind, may_hold=may_hold
         )

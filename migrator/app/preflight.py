@@ -1,0 +1,158 @@
+"""What the settings say to checks and to the survey of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from migrator.app.app import App
+from migrator.config import EndpointMode, NearDue, Settings
+from migrator.errors import ConfigError, MigratorError
+from migrator.ledger.lease_keeper import is_surely_dead
+from migrator.ledger.report import OpenCommit
+from migrator.ledger.work import StoreEndpoint
+from migrator.nservicebus.conversion import destination_of
+from migrator.nservicebus.satellites import timeouts_queue
+from migrator.nservicebus.timeouts import QueueName
+from migrator.preflight.context import MOVING, Choices, Context, Satellites
+from migrator.preflight.queries import KnownHandOvers
+from migrator.preflight.registry import Rechecks
+from migrator.preview.count import survey
+from migrator.rabbitmq.names import retry_queue
+from migrator.stores.endpoints import EndpointPreview, Selection
+
+
+def count_rows(
+    app: App,
+    endpoints: Sequence[StoreEndpoint],
+    *,
+    progress: Callable[[str, int], None],
+    max_rows: int | None = None,
+) -> Sequence[EndpointPreview]:
+    """Return what would become of the rows of *endpoints*, or of their first *max_rows* or so.
+
+    In mode dispatch all rows count as chosen: neither cutoff nor horizon keeps one back.
+    *progress* is told the endpoint and how many rows more were read.
+    """
+    now = app.clock.now()
+    all_rows = Selection(cutoff=timedelta(0), horizon=None)
+    return [
+        survey(
+            app.store,
+            endpoint,
+            selection=app.selection if mode_of(app, endpoint.name) in MOVING else all_rows,
+            rules=app.rules_of(endpoint.name),
+            now=now,
+            progress=partial(progress, endpoint.name),
+            max_rows=max_rows,
+        )
+        for endpoint in endpoints
+    ]
+
+
+def mode_of(app: App, endpoint: str) -> EndpointMode:
+    """Return what is done for *endpoint* by the settings of *app*."""
+    modes = {given.name: given.mode for given in app.settings.endpoints}
+    return modes.get(endpoint, EndpointMode.MIGRATE)
+
+
+def sends_near_due(app: App, endpoint: str) -> bool:
+    """Return whether rows of *endpoint* that are due before the cutoff are sent by migrator."""
+    is_wished = app.settings.handover.near_due is NearDue.DISPATCH
+    return is_wished or mode_of(app, endpoint) is not EndpointMode.MIGRATE
+
+
+def check_context(
+    app: App, names: Sequence[str], previews: Sequence[EndpointPreview] | None
+) -> Context:
+    """Return what checks are to ask, by the settings of *app*."""
+    given = app.settings
+    return Context(
+        store=app.store,
+        ledger=app.ledger_facts,
+        clock=app.clock,
+        wall_clock=lambda: datetime.now(UTC),
+        broker=app.broker_facts,
+        version=given.broker.delays,
+        accepts_suffix_collisions=given.handover.accept_suffix_collisions,
+        endpoint_names=names,
+        previews=previews,
+        choices=Choices(
+            mode=given.handover.mode,
+            cutoff=given.handover.cutoff,
+            may_bind=not given.broker.all_endpoints_support_delayed_delivery,
+            own_queues=_own_queues(app),
+            own_exchanges=app.own_exchanges,
+            modes={endpoint.name: str(endpoint.mode) for endpoint in given.endpoints},
+            queues={endpoint.name: endpoint.input_queue for endpoint in given.endpoints},
+            satellites=satellites(given, names),
+            sends_near_due=given.handover.near_due is NearDue.DISPATCH,
+            due_times=app.due_times,
+            vhost=_vhost(app),
+            held=_held(app),
+            other_commits=_other_commits(app),
+        ),
+    )
+
+
+def new_rechecks(app: App, names: Sequence[str]) -> Rechecks:
+    """Return the checks of the broker that a daemon makes again while it runs."""
+    known = KnownHandOvers(app.hand_overs, app.clock.now)
+    return Rechecks(check_context(app, names, None), known, app.destinations.known)
+
+
+def satellites(given: Settings, names: Sequence[str]) -> Sequence[Satellites]:
+    """Return the queues of those endpoints called *names* whose timeout manager we are to be.
+
+    Without *names*, of all that the settings have.
+    """
+    return [
+        Satellites(
+            endpoint=endpoint.name,
+            queue=endpoint.input_queue,
+            error_queue=endpoint.error_queue or given.dispatch.error_queue,
+            retry_queues=[
+                retry_queue(
+                    timeouts_queue(QueueName(endpoint.input_queue)), int(delay.total_seconds())
+                )
+                for delay in given.dispatch.retry_delays
+            ],
+        )
+        for endpoint in given.endpoints
+        if endpoint.mode is not EndpointMode.MIGRATE and (not names or endpoint.name in names)
+    ]
+
+
+def _vhost(app: App) -> str:
+    try:
+        return app.connection.address.vhost
+    except ConfigError:  # whoever asks the broker is told so
+        return ""
+
+
+def _held(app: App) -> Collection[QueueName]:
+    try:
+        columns = [each.destination for each in app.books.held()]
+    except MigratorError:  # no ledger, nothing held
+        return ()
+    return {destination_of(column, {}, app.rules.destination_map) for column in columns}
+
+
+def _other_commits(app: App) -> Sequence[OpenCommit]:
+    try:
+        commits = app.books.commits_of_others(str(app.settings.broker.delays))
+        if not commits:
+            return ()
+        at_work = {lane for lane, owner in app.leases.holders() if not is_surely_dead(owner)}
+    except MigratorError:  # no ledger, no batches; the check of the ledger says so
+        return ()
+    return [each for each in commits if each.lane not in at_work]
+
+
+def _own_queues(app: App) -> Sequence[str]:
+    try:
+        app.ledger_facts.verify()
+    except MigratorError:  # no ledger, no queues of ours; the checks of store and ledger say so
+        return ()
+    return app.own_queues
