@@ -14,9 +14,8 @@ from migrator.cli.opening import opened
 from migrator.cli.output import say, write_drawn, write_json, write_table
 from migrator.cli.session import Delays, Json, duration, given, session_of
 from migrator.delays.depths import LevelDepth, LevelDepths, span_text
-from migrator.delays.probe import fly
-from migrator.delays.probe_results import Flight, probe_delay_s, probe_document
-from migrator.delays.routing import parse_levels
+from migrator.delays.probe import ProbeRun, probe_document, send_probes
+from migrator.delays.routing import parse_levels, probe_delay_s
 from migrator.delays.topology import create_delays
 from migrator.errors import ConfigError, ExitCode
 from migrator.web.status import ladder_document
@@ -148,7 +147,7 @@ def canary(
     chosen = _probed(levels, patience, patience_s)
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        flight = fly(
+        flight = send_probes(
             app.connection,
             app.plan.delays,
             chosen,
@@ -174,7 +173,7 @@ def _probed(levels: str, patience: str, patience_s: float) -> Sequence[int]:
     return chosen
 
 
-def _show_flight(flight: Flight, *, as_json: bool) -> None:
+def _show_flight(flight: ProbeRun, *, as_json: bool) -> None:
     if as_json:
         write_json("delays-canary", _flight_document(flight))
         return
@@ -194,7 +193,7 @@ def _show_flight(flight: Flight, *, as_json: bool) -> None:
         say(f"queue {flight.left_queue} waits for lost probes, and removes itself after a day")
 
 
-def _flight_document(flight: Flight) -> dict[str, object]:
+def _flight_document(flight: ProbeRun) -> dict[str, object]:
     return {
         "delays": str(flight.version),
         "is_fine": flight.is_fine,

@@ -18,7 +18,7 @@ from migrator.cli.opening import opened
 from migrator.cli.output import console, json_text, write_json, write_table, write_text
 from migrator.cli.session import Json, Session, duration, session_of
 from migrator.delays.depths import span_text
-from migrator.delays.probe_results import EVENT as CANARY
+from migrator.delays.routing import PROBED
 from migrator.ledger.report import AuditEvent, EndpointProgress, LaneStatus, Progress
 from migrator.ledger.states import BatchState
 from migrator.recall.rules import MARGIN, RecallForecast, RecallScope
@@ -135,7 +135,7 @@ class Besides:
 
 def _canary(app: App) -> AuditEvent | None:
     """Return the latest look of the canary; None: it never flew, or is not wanted."""
-    return app.books.latest_event(CANARY) if app.settings.canary.every is not None else None
+    return app.books.latest_event(PROBED) if app.settings.canary.every is not None else None
 
 
 def show(

@@ -31,8 +31,7 @@ from migrator.config.values import (
     longer_than,
     parse_window,
 )
-from migrator.delays.probe_results import probe_delay_s
-from migrator.delays.routing import LONGEST_DELAY, parse_levels
+from migrator.delays.routing import LONGEST_DELAY, parse_levels, probe_delay_s
 from migrator.ledger.states import Mode
 
 HEARTBEAT: Final = timedelta(seconds=5)

@@ -1,4 +1,7 @@
-"""Probes through the real delay levels into a queue of our own, and back.
+"""Probes through the real delay levels into a queue of our own, and back: how late are they?
+
+A probe of level *n* waits exactly 2ⁿ seconds, in that level alone, and then passes all levels
+below it.
 
 Rules, because a probe without a queue to go to would hang in its level for ever and take one of
 the 32 places that are there (reference ``native-delays.md`` section 5.3):
@@ -14,39 +17,143 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from enum import StrEnum
+from typing import Final
 
-import pika
-
-from migrator.delays.probe_results import Flight, Probe, catching_keys, probe_delay_s
-from migrator.delays.routing import DelaysVersion, address, delivery_binding_key, delivery_exchange
+from migrator.delays.routing import (
+    DelaysVersion,
+    address,
+    delivery_binding_key,
+    delivery_exchange,
+    probe_delay_s,
+)
 from migrator.delays.topology import FindBindings, inspect_delays
 from migrator.errors import PreflightRefused, TargetError
 from migrator.nservicebus.headers import DELAY_IN_SECONDS, TIME_SENT
 from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
-from migrator.rabbitmq.admin import admin_session
-from migrator.rabbitmq.connection import (
-    PIKA_FAILURES,
-    ConnectionSettings,
-    closing_error,
-    open_blocking,
-)
+from migrator.rabbitmq.admin import AdminSession, admin_session
+from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import PREFIX
+
+_CLOCK_STEP_S: Final = 0.01
+"""The broker counts milliseconds and may cut them; less than this is no earliness."""
 
 _EXPIRES_MS: Final = 24 * 3600 * 1000
 _LOOK_S: Final = 0.05
 
 
-@dataclass(slots=True)
-class _Nest:
-    """Our queue, and what is known of the probes."""
+class Arrival(StrEnum):
+    """How a probe came back."""
 
-    queue: QueueName
-    channel: Any
+    ON_TIME = "on_time"
+    """When its time was over; how late says the probe."""
+    EARLY = "early"
+    LOST = "lost"
+    """Not within our patience; it may still come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One probe, once it is back or lost."""
+
+    level: int
+    late_s: float | None
+    """Seconds after its time, negative: before; None: it did not come."""
+
+    @property
+    def delay_s(self) -> int:
+        """Seconds that it had to wait."""
+        return probe_delay_s(self.level)
+
+    @property
+    def arrival(self) -> Arrival:
+        """How it came back."""
+        if self.late_s is None:
+            return Arrival.LOST
+        return Arrival.EARLY if self.late_s < -_CLOCK_STEP_S else Arrival.ON_TIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRun:
+    """All probes of one call, lowest level first."""
+
+    version: DelaysVersion
+    probes: tuple[Probe, ...]
+    left_queue: str = ""
+    """Our queue, which waits for probes that are lost; empty: it was removed."""
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every probe came back, and none too early."""
+        return all(probe.arrival is Arrival.ON_TIME for probe in self.probes)
+
+    def late_levels(self, *, after_s: float) -> Sequence[int]:
+        """Return the levels whose probe is lost, was early, or came more than *after_s* late."""
+        return [
+            probe.level
+            for probe in self.probes
+            if probe.arrival is not Arrival.ON_TIME or (probe.late_s or 0.0) > after_s
+        ]
+
+    @property
+    def lost(self) -> int:
+        """How many probes did not come back."""
+        return sum(probe.arrival is Arrival.LOST for probe in self.probes)
+
+
+def probe_document(probe: Probe) -> dict[str, object]:
+    """Return *probe* as plain values."""
+    return {
+        "level": probe.level,
+        "delay_s": probe.delay_s,
+        "late_s": None if probe.late_s is None else round(probe.late_s, 4),
+        "arrival": str(probe.arrival),
+    }
+
+
+def probes_text(run: ProbeRun, late_levels: Collection[int]) -> str:
+    """Return in a line what came of *run*: ``levels 0, 1 in time, 0.004 s late at most``."""
+    if late_levels:
+        return f"levels late, early or lost: {_listed(late_levels)}"
+    worst_s = max((probe.late_s or 0.0 for probe in run.probes), default=0.0)
+    levels = [probe.level for probe in run.probes]
+    return f"levels {_listed(levels)} in time, {max(worst_s, 0.0):.3f} s late at most"
+
+
+def _listed(levels: Iterable[int]) -> str:
+    return ", ".join(str(level) for level in levels)
+
+
+def catching_keys(binding_keys: Iterable[str], routing_key: str) -> Sequence[str]:
+    """Return those of *binding_keys* of a topic exchange that match *routing_key*; sorted."""
+    words = routing_key.split(".")
+    return sorted(key for key in binding_keys if _matches(key.split("."), words))
+
+
+def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Match as a topic exchange does: ``*`` is one word, ``#`` any number of words."""
+    reached = {0}  # how many words may be used up by the pattern so far
+    for part in pattern:
+        if part == "#":
+            reached = set(range(min(reached), len(words) + 1)) if reached else set()
+        else:
+            reached = {n + 1 for n in reached if n < len(words) and part in ("*", words[n])}
+    return len(words) in reached
+
+
+# ── sending them ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _OwnQueue:
+    """Where the probes come back to, and what is known of them."""
+
+    name: QueueName
+    admin: AdminSession
     sent_s: dict[int, float] = field(default_factory=dict)
     """When each probe was sent, by level; monotonic."""
     back_s: dict[int, float] = field(default_factory=dict)
@@ -55,8 +162,14 @@ class _Nest:
     def is_complete(self) -> bool:
         return self.sent_s.keys() <= self.back_s.keys()
 
+    def probe(self, level: int) -> Probe:
+        if level not in self.back_s:
+            return Probe(level=level, late_s=None)
+        late_s = self.back_s[level] - self.sent_s[level] - probe_delay_s(level)
+        return Probe(level=level, late_s=late_s)
 
-def fly(
+
+def send_probes(
     settings: ConnectionSettings,
     version: DelaysVersion,
     levels: Sequence[int],
@@ -64,7 +177,7 @@ def fly(
     patience_s: float,
     find_bindings: FindBindings | None,
     guard: Callable[[], None] = lambda: None,
-) -> Flight:
+) -> ProbeRun:
     """Send one probe through each of *levels*, wait for them, and return what came back.
 
     Args:
@@ -87,23 +200,23 @@ def fly(
             f"`migrator delays verify --delays {version}` says what is wrong"
         )
     patient = replace(settings, blocked_deadline_s=max(patience_s, 1.0))
-    with _nest(patient, version) as nest:
+    with _own_queue(patient, version) as queue:
         if find_bindings is not None:
-            _refuse_listeners(version, nest.queue, find_bindings)
+            _refuse_listeners(version, queue.name, find_bindings)
         deadline_s = time.monotonic() + patience_s
         for level in sorted(levels, reverse=True):
-            _send(nest, version, level)
-        _collect(nest, deadline_s, guard)
-        is_left = not nest.is_complete
-    return Flight(
+            _send(queue, version, level)
+        _collect(queue, deadline_s, guard)
+        is_left = not queue.is_complete
+    return ProbeRun(
         version=version,
-        probes=tuple(_probe(nest, level) for level in sorted(levels)),
-        left_queue=nest.queue if is_left else "",
+        probes=tuple(queue.probe(level) for level in sorted(levels)),
+        left_queue=queue.name if is_left else "",
     )
 
 
-def are_back(settings: ConnectionSettings, flight: Flight) -> bool:
-    """Return whether the lost probes of *flight* are in their queue now; it is removed then.
+def are_back(settings: ConnectionSettings, run: ProbeRun) -> bool:
+    """Return whether the lost probes of *run* are in their queue now; it is removed then.
 
     True as well when the queue is gone. Looking makes its day begin anew.
 
@@ -111,36 +224,27 @@ def are_back(settings: ConnectionSettings, flight: Flight) -> bool:
         TargetError: The broker cannot be asked, or does not remove the queue.
     """
     with admin_session(settings, purpose="look for lost probes") as admin:
-        found = admin.queue(flight.left_queue)
-        if found is not None and found.ready < flight.lost:
+        found = admin.queue(run.left_queue)
+        if found is not None and found.ready < run.lost:
             return False
         if found is not None:
-            admin.delete_queue(flight.left_queue, if_empty=False)
+            admin.delete_queue(run.left_queue, if_empty=False)
         return True
 
 
 @contextlib.contextmanager
-def _nest(settings: ConnectionSettings, version: DelaysVersion) -> Iterator[_Nest]:
+def _own_queue(settings: ConnectionSettings, version: DelaysVersion) -> Iterator[_OwnQueue]:
     """Make our queue; remove it at the end, unless a probe is still under way."""
-    connection = open_blocking(settings, "migrator canary")
-    queue = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
-    try:
-        nest = _Nest(queue=queue, channel=connection.channel())
+    name = QueueName(f"{PREFIX}canary.{secrets.token_hex(12)}")
+    with admin_session(settings, purpose="canary") as admin:
+        admin.declare_queue(name, {"x-queue-type": "classic", "x-expires": _EXPIRES_MS})
+        admin.bind_queue(delivery_exchange(version), name, delivery_binding_key(name))
+        queue = _OwnQueue(name=name, admin=admin)
         try:
-            nest.channel.confirm_delivery()
-            arguments = {"x-queue-type": "classic", "x-expires": _EXPIRES_MS}
-            nest.channel.queue_declare(queue, durable=True, arguments=arguments)
-            key = delivery_binding_key(queue)
-            nest.channel.queue_bind(queue, delivery_exchange(version), key)
-            yield nest
+            yield queue
         finally:
-            if nest.is_complete and nest.channel.is_open:
-                nest.channel.queue_delete(queue)
-    except PIKA_FAILURES as exc:
-        raise closing_error(exc, settings.address) from exc
-    finally:
-        with contextlib.suppress(*PIKA_FAILURES):
-            connection.close()
+            if queue.is_complete and admin.is_open:
+                admin.delete_queue(name, if_empty=False)
 
 
 def _refuse_listeners(
@@ -161,45 +265,35 @@ def _refuse_listeners(
         )
 
 
-def _send(nest: _Nest, version: DelaysVersion, level: int) -> None:
+def _send(queue: _OwnQueue, version: DelaysVersion, level: int) -> None:
     delay_s = probe_delay_s(level)
-    where = address(version, delay_s, nest.queue)
-    properties = pika.BasicProperties(
-        message_id=_id(nest.queue, level),
+    where = address(version, delay_s, queue.name)
+    queue.sent_s[level] = time.monotonic()  # before it can have entered, so never too favourable
+    is_taken = queue.admin.publish(
+        where.exchange,
+        where.routing_key,
+        message_id=_id(queue.name, level),
         app_id="migrator-canary",
-        delivery_mode=2,
         headers={TIME_SENT: build_wire_time(datetime.now(UTC)), DELAY_IN_SECONDS: delay_s},
     )
-    nest.sent_s[level] = time.monotonic()  # before it can have entered, so never too favourable
-    try:
-        nest.channel.basic_publish(
-            where.exchange, where.routing_key, b"", properties, mandatory=True
-        )
-    except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as exc:
-        del nest.sent_s[level]
-        raise TargetError(f"{where.exchange} did not take the probe of level {level}") from exc
+    if not is_taken:
+        del queue.sent_s[level]
+        raise TargetError(f"{where.exchange} did not take the probe of level {level}")
 
 
-def _collect(nest: _Nest, deadline_s: float, guard: Callable[[], None]) -> None:
-    levels = {_id(nest.queue, level): level for level in nest.sent_s}
-    for method, properties, _ in nest.channel.consume(nest.queue, inactivity_timeout=_LOOK_S):
+def _collect(queue: _OwnQueue, deadline_s: float, guard: Callable[[], None]) -> None:
+    levels = {_id(queue.name, level): level for level in queue.sent_s}
+
+    def is_enough(message_id: str | None) -> bool:
         now_s = time.monotonic()
-        if method is not None:
-            nest.channel.basic_ack(method.delivery_tag)
-            level = levels.get(properties.message_id)
-            if level is not None:
-                nest.back_s.setdefault(level, now_s)
-        if nest.is_complete or now_s >= deadline_s:
-            break
+        if message_id in levels:
+            queue.back_s.setdefault(levels[message_id], now_s)
+        if queue.is_complete or now_s >= deadline_s:
+            return True
         guard()
-    nest.channel.cancel()
+        return False
 
-
-def _probe(nest: _Nest, level: int) -> Probe:
-    if level not in nest.back_s:
-        return Probe(level=level, late_s=None)
-    late_s = nest.back_s[level] - nest.sent_s[level] - probe_delay_s(level)
-    return Probe(level=level, late_s=late_s)
+    queue.admin.receive(queue.name, is_enough, look_s=_LOOK_S)
 
 
 def _id(queue: QueueName, level: int) -> str:

@@ -20,6 +20,8 @@ from migrator.nservicebus.timeouts import BITS, KEY_PREFIX_CHARS, MAX_DELAY_S, Q
 from migrator.nservicebus.wiretime import seconds_up
 from migrator.rabbitmq.entities import Binding, exchange_entity, queue_entity
 
+PROBED: Final = "canary"
+"""As the audit log and the schedule name a look at the delays by probes."""
 TOP_LEVEL: Final = BITS - 1
 LONGEST_DELAY: Final = timedelta(seconds=MAX_DELAY_S - 3600)
 """Rows due later wait in the store; an hour's margin for the time between claim and publish."""
@@ -156,6 +158,11 @@ def has_delay(key: str) -> bool:
 def entry_level(delay_s: int) -> int:
     """Return the level of the highest set bit; level 0 also for a delay of 0."""
     return max(delay_s.bit_length() - 1, 0)
+
+
+def probe_delay_s(level: int) -> int:
+    """Return the delay, in seconds, whose message waits in *level* alone."""
+    return int(2**level)
 
 
 def parse_levels(text: str) -> Sequence[int]:

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+import pika
+
 from migrator.rabbitmq.connection import (
     PIKA_FAILURES,
     ConnectionSettings,
@@ -39,6 +41,7 @@ class AdminSession:
         self._connection = connection
         self._settings = settings
         self._channel: Any = None
+        self._confirming: Any = None
 
     @property
     def server_properties(self) -> Mapping[str, Any]:
@@ -131,6 +134,54 @@ class AdminSession:
         except EntityAbsent:
             return False
         return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is still there."""
+        return bool(self._connection.is_open)
+
+    def publish(
+        self,
+        exchange: str,
+        key: str,
+        *,
+        message_id: str,
+        app_id: str,
+        headers: Mapping[str, str | int],
+    ) -> bool:
+        """Publish an empty persistent message; return whether a queue took it."""
+        properties = pika.BasicProperties(
+            message_id=message_id, app_id=app_id, delivery_mode=2, headers=dict(headers)
+        )
+        try:
+            if self._confirming is None:
+                self._confirming = self._connection.channel()
+                self._confirming.confirm_delivery()
+            self._confirming.basic_publish(exchange, key, b"", properties, mandatory=True)
+        except (pika.exceptions.UnroutableError, pika.exceptions.NackError):
+            return False
+        except PIKA_FAILURES as exc:
+            raise closing_error(exc, self._settings.address) from exc
+        return True
+
+    def receive(
+        self, queue: str, is_enough: Callable[[str | None], bool], *, look_s: float
+    ) -> None:
+        """Take messages from *queue*, each acknowledged, until *is_enough*.
+
+        It is called with each message's id, and with None whenever none came for *look_s*. What it
+        raises ends the consumer with the session.
+        """
+
+        def consume(channel: Any) -> None:
+            for method, properties, _ in channel.consume(queue, inactivity_timeout=look_s):
+                if method is not None:
+                    channel.basic_ack(method.delivery_tag)
+                if is_enough(None if method is None else properties.message_id):
+                    break
+            channel.cancel()
+
+        self._do(consume)
 
     def _do(self, call: Callable[[Any], T]) -> T:
         try:

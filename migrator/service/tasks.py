@@ -10,9 +10,8 @@ from typing import Final
 
 from migrator.app import App
 from migrator.delays import probe
-from migrator.delays.probe_results import EVENT as PROBED
-from migrator.delays.probe_results import Flight, flight_text, probe_delay_s, probe_document
-from migrator.delays.routing import DelaysVersion
+from migrator.delays.probe import ProbeRun, probe_document, probes_text
+from migrator.delays.routing import PROBED, DelaysVersion, probe_delay_s
 from migrator.delays.topology import FindBindings
 from migrator.errors import Interrupted, MigratorError
 from migrator.handover.holding import Holding
@@ -130,7 +129,7 @@ class ProbeTask:
         self._warn_after_s = warn_after.total_seconds()
         self.report: JobReport | None = None
         """None: no probe has come back yet."""
-        self._left: Flight | None = None
+        self._left: ProbeRun | None = None
         """The flight whose probes are still out."""
         self.task = BackgroundTask(PROBED, self._measure)
 
@@ -149,10 +148,10 @@ class ProbeTask:
         else:
             self._tell(flight)
 
-    def _flight(self) -> Flight:
+    def _flight(self) -> ProbeRun:
         if self._left is not None and not probe.are_back(self._connection, self._left):
             return self._left
-        flight = probe.fly(
+        flight = probe.send_probes(
             self._connection,
             self._version,
             self._levels,
@@ -163,7 +162,7 @@ class ProbeTask:
         self._left = flight if flight.left_queue else None
         return flight
 
-    def _tell(self, flight: Flight) -> None:
+    def _tell(self, flight: ProbeRun) -> None:
         late = list(flight.late_levels(after_s=self._warn_after_s))
         facts: dict[str, object] = {
             "delays": str(flight.version),
@@ -177,7 +176,7 @@ class ProbeTask:
         else:
             _log.info("probes came back in time", extra={"action": "canary_measured", **facts})
         detail = {"outcome": "late" if late else "measured", "late_levels": late, **facts}
-        self._record(detail, text=flight_text(flight, late), is_fine=not late)
+        self._record(detail, text=probes_text(flight, late), is_fine=not late)
 
     def _record(self, found: Mapping[str, object], *, text: str, is_fine: bool) -> None:
         detail = {**found, "text": text}

@@ -9,8 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from dev.servers import wait_until
-from migrator.delays.probe import are_back, fly
-from migrator.delays.probe_results import Arrival
+from migrator.delays.probe import Arrival, are_back, send_probes
 from migrator.delays.routing import DelaysVersion
 from migrator.delays.topology import create_delays
 from migrator.errors import Interrupted, PreflightRefused, TargetError, TargetUnavailable
@@ -60,7 +59,9 @@ def test_probes_come_back_in_time_and_to_us_alone(
             channel.queue_bind(name, DELIVERY[version], f"#.{name}")
 
     def is_soon() -> bool:
-        flight = fly(settings, version, levels, patience_s=60, find_bindings=api.bindings_from)
+        flight = send_probes(
+            settings, version, levels, patience_s=60, find_bindings=api.bindings_from
+        )
         arrivals = [(probe.level, probe.arrival) for probe in flight.probes]
         assert arrivals == [(level, Arrival.ON_TIME) for level in levels]
         late = [probe.late_s for probe in flight.probes if probe.late_s is not None]
@@ -85,7 +86,7 @@ def test_nothing_is_sent_where_somebody_listens_in(
             channel.queue_declare("wiretap", durable=True)
             channel.queue_bind("wiretap", DELIVERY[V2], key)
             with pytest.raises(PreflightRefused, match="wiretap"):
-                fly(settings, V2, [0], patience_s=5, find_bindings=api.bindings_from)
+                send_probes(settings, V2, [0], patience_s=5, find_bindings=api.bindings_from)
             assert ours(vhost) == []
             channel.queue_delete("wiretap")
 
@@ -100,7 +101,7 @@ def test_a_lost_probe_still_finds_its_queue_later(
         channel.exchange_unbind(DELIVERY[V1], "nsb.delay-level-00", f"{STARS}0.#")
         channel.queue_bind("slow", "nsb.delay-level-00", f"{STARS}0.#")
     # nobody can see that without the management API
-    flight = fly(settings, V1, [1], patience_s=2.2, find_bindings=None)
+    flight = send_probes(settings, V1, [1], patience_s=2.2, find_bindings=None)
     assert [probe.arrival for probe in flight.probes] == [Arrival.LOST]
     assert ours(vhost) == [flight.left_queue]
     assert not are_back(settings, flight)
@@ -130,7 +131,7 @@ def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
             raise Interrupted("enough")
 
     with pytest.raises(Interrupted):
-        fly(settings, V2, [0], patience_s=30, find_bindings=None, guard=guard)
+        send_probes(settings, V2, [0], patience_s=30, find_bindings=None, guard=guard)
     ended_s = time.monotonic()
     (left,) = ours(vhost)
     assert ended_s - looks[-1] < 20  # its probe is waited for longer
@@ -144,13 +145,13 @@ def test_a_flight_that_is_broken_off_leaves_a_queue_for_its_probes(
 def test_a_probe_that_cannot_enter_is_told(vhost: Vhost, settings: ConnectionSettings) -> None:
     """It is nowhere, so our queue goes; where levels are missing nothing is even tried."""
     with pytest.raises(PreflightRefused, match="delays verify"):
-        fly(settings, V2, [0], patience_s=5, find_bindings=None)
+        send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
     create_delays(settings, V2)
     with plain_channel(vhost.amqp_url) as channel:
         level = "nsb.v2.delay-level-00"
         channel.queue_unbind(level, level, f"{STARS}1.#")
     with pytest.raises(TargetError, match="level 0"):
-        fly(settings, V2, [0], patience_s=5, find_bindings=None)
+        send_probes(settings, V2, [0], patience_s=5, find_bindings=None)
     assert ours(vhost) == []
 
 
@@ -158,4 +159,4 @@ def test_a_broker_that_is_gone_is_told() -> None:
     """As by every verb."""
     gone = connection("amqp://guest:guest@127.0.0.1:1/%2F")
     with pytest.raises(TargetUnavailable):
-        fly(gone, V2, [0], patience_s=5, find_bindings=None)
+        send_probes(gone, V2, [0], patience_s=5, find_bindings=None)

@@ -12,7 +12,7 @@ from rich.console import Console
 from migrator.cli import delays
 from migrator.cli.delays import ladder_table
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
-from migrator.delays.probe_results import Flight, Probe
+from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused, TargetUnavailable
 from migrator.rabbitmq.connection import ConnectionSettings
@@ -93,16 +93,16 @@ def flown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = []
 
-        def fly(
+        def send_probes(
             _settings: object, version: DelaysVersion, levels: Sequence[int], **more: Any
-        ) -> Flight:
+        ) -> ProbeRun:
             calls.append({"version": str(version), "levels": list(levels), **more})
             if failure is not None:
                 raise failure
             probes = tuple(Probe(level=n, late_s=late) for n, late in enumerate(late_s))
-            return Flight(version=version, probes=probes, left_queue=left_queue)
+            return ProbeRun(version=version, probes=probes, left_queue=left_queue)
 
-        monkeypatch.setattr(delays, "fly", fly)
+        monkeypatch.setattr(delays, "send_probes", send_probes)
         return calls
 
     return set_up

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from migrator.delays.probe_results import Flight, Probe
+from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import LedgerError, TargetUnavailable
 from migrator.service import tasks
@@ -22,10 +22,10 @@ Lines = Callable[[str], list[logging.LogRecord]]
 WaitFor = Callable[[Callable[[], bool]], None]
 
 
-def flight(*late_s: float | None) -> Flight:
+def flight(*late_s: float | None) -> ProbeRun:
     """Return a flight through levels 0 and up; lost probes leave a queue."""
     probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
-    return Flight(
+    return ProbeRun(
         version=DelaysVersion.V2, probes=probes, left_queue="left" if None in late_s else ""
     )
 
@@ -33,21 +33,21 @@ def flight(*late_s: float | None) -> Flight:
 class Flights:
     """Flights that end as the test says."""
 
-    def __init__(self, result: Flight | Exception) -> None:
+    def __init__(self, result: ProbeRun | Exception) -> None:
         self.result = result
         self.flown = 0
         self.looked = 0
         self.back = False
         self.hold: Callable[[Callable[[], None]], None] = lambda _guard: None
 
-    def fly(self, *_: object, guard: Callable[[], None], **__: object) -> Flight:
+    def send_probes(self, *_: object, guard: Callable[[], None], **__: object) -> ProbeRun:
         self.flown += 1
         self.hold(guard)
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
 
-    def are_back(self, _connection: object, flight: Flight) -> bool:
+    def are_back(self, _connection: object, flight: ProbeRun) -> bool:
         self.looked += 1
         assert flight.left_queue
         return self.back
@@ -70,7 +70,7 @@ class Ledger:
 class Bench:
     """One task and everything it asks."""
 
-    def __init__(self, result: Flight | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, result: ProbeRun | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         self.flights = Flights(result)
         monkeypatch.setattr(tasks, "probe", self.flights)
         self.trail = Ledger()
@@ -87,11 +87,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Flight | Exception], Bench]]:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ProbeRun | Exception], Bench]]:
     """Makes tasks, and ends them."""
     made: list[Bench] = []
 
-    def make(result: Flight | Exception) -> Bench:
+    def make(result: ProbeRun | Exception) -> Bench:
         made.append(Bench(result, monkeypatch))
         return made[-1]
 

@@ -1,4 +1,4 @@
-"""Tests of ``migrator.delays.probe_results``."""
+"""Tests of ``migrator.delays.probe``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.delays.probe_results import (
-    Arrival,
-    Flight,
-    Probe,
-    catching_keys,
-    probe_delay_s,
-    probe_document,
-)
+from migrator.delays.probe import Arrival, Probe, ProbeRun, catching_keys, probe_document
 from migrator.delays.routing import (
     DelaysVersion,
     address,
@@ -21,6 +14,7 @@ from migrator.delays.routing import (
     infrastructure,
     levels_passed,
     parse_levels,
+    probe_delay_s,
     suffix_collisions,
 )
 from migrator.nservicebus.timeouts import QueueName
@@ -49,7 +43,7 @@ def test_a_probe_is_lost_early_or_on_time(late_s: float | None, arrival: Arrival
     probe = Probe(level=3, late_s=late_s)
     assert (probe.delay_s, probe.arrival) == (8, arrival)
     good = Probe(level=0, late_s=0.0)
-    flight = Flight(version=DelaysVersion.V2, probes=(good, probe))
+    flight = ProbeRun(version=DelaysVersion.V2, probes=(good, probe))
     assert flight.is_fine is (arrival is Arrival.ON_TIME)
 
 
@@ -57,7 +51,7 @@ def test_levels_are_late_when_their_probe_is_lost_early_or_over_the_limit() -> N
     """And only those are named."""
     late_s = (0.1, 2.0, 2.1, -0.5, None)
     probes = tuple(Probe(level=n, late_s=each) for n, each in enumerate(late_s))
-    flight = Flight(version=DelaysVersion.V2, probes=probes)
+    flight = ProbeRun(version=DelaysVersion.V2, probes=probes)
     assert flight.late_levels(after_s=2) == [2, 3, 4]
     assert flight.lost == 1
 
