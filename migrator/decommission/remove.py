@@ -142,7 +142,7 @@ class Decommission:
         """Keep others from beginning; yield what raises ``LeaseLost`` when that is over.
 
         The recall's lane keeps hand-over, recalls and other decommissions from beginning, the
-        lane of the endpoint's dispatcher keeps that away. SqlLeases of dead owners are ended first.
+        lane of the endpoint's dispatcher keeps that away. Leases of dead owners are ended first.
         """
         name = self._target.endpoint.name
         lanes = {

@@ -316,7 +316,7 @@ class Rollback:
         return RecallReport(expected=found, done=None)
 
     def _released(self, scope: RollbackScope) -> Released:
-        evict_dead(self._leases)
+        evict_dead(self._leases, is_surely_dead)
         return Releasing(
             claims=self._claims,
             leases=self._leases,
