@@ -59,12 +59,13 @@ def surveyed(
     """Return what would become of the rows of *endpoints*, with progress on a terminal."""
     from migrator.app.preflight import count_rows  # most verbs count nothing
 
-    with _progress() as advance:
+    with progress_bar() as advance:
         return count_rows(app, endpoints, progress=advance, max_rows=max_rows)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int], None]]:
+def progress_bar() -> Iterator[Callable[[str, int], None]]:
+    """Show on a terminal how many rows of which endpoint were read; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _name, _rows: None
         return

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from typing import Annotated, Final
 
 import typer
 
-from migrator.app import App
-from migrator.app.preflight import mode_of, sends_near_due
-from migrator.cli.opening import endpoint_names, opened, surveyed
+from migrator.app.preflight import take_preview
+from migrator.cli.opening import endpoint_names, opened, progress_bar
 from migrator.cli.output import json_text, write_table
 from migrator.cli.results import Format, Output, about_of, chosen_form, write_result
 from migrator.cli.session import (
@@ -30,12 +28,9 @@ from migrator.cli.session import (
 )
 from migrator.config import EndpointMode
 from migrator.config.values import build_duration
-from migrator.ledger import states
-from migrator.nservicebus.timeouts import EndpointName
 from migrator.preview.report import BEYOND, SPANS, Preview, preview_document
-from migrator.reports.pages import About
 from migrator.reports.preview import preview_page
-from migrator.stores.endpoints import EndpointPreview, chosen_endpoints
+from migrator.stores.endpoints import EndpointPreview
 
 EPILOG = """\b
 Examples:
@@ -44,10 +39,7 @@ Examples:
   migrator preview --format json --output preview.json
   migrator preview --endpoint Sales --format html --output preview.html"""
 
-CAUTIOUS_RATES: Final = {states.Mode.STAGED: 2_000.0, states.Mode.DIRECT: 4_000.0}
-"""Messages per second and process: about half of what was measured on two cores."""
-
-_NOTES: Final = {
+_NOTES: Final[Mapping[str, str]] = {
     EndpointMode.MIGRATE: "",
     EndpointMode.FORWARD: "mode forward: new timeouts go straight into the delays",
     EndpointMode.DISPATCH: "mode dispatch: nothing is moved, rows are sent when due",
@@ -89,70 +81,26 @@ def preview(
     )
     with opened(loaded) as app:
         names = endpoint_names(app, endpoint, all_endpoints=all_endpoints)
-        found = taken(app, names, rate)
+        with progress_bar() as progress:
+            found = take_preview(app, names, progress=progress, rate=rate)
         if form == "html":
-            text = _page(found, about_of(app, context.params))
+            about, document = about_of(app, context.params), json.loads(rendered(found, "json"))
+            text = preview_page(document, about=about, attended=found.attended)
         else:
             text = rendered(found, form)
     write_result(text, output)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What would become of all rows."""
-
-    moved: Preview
-    """Of endpoints whose rows are moved into the native delays."""
-    dispatched: Sequence[EndpointPreview]
-    """Of endpoints in mode dispatch: their rows are sent when due."""
-    modes: Mapping[EndpointName, EndpointMode]
-    """Of all of them."""
-    attended: Collection[EndpointName]
-    """Those whose rows before the cutoff our dispatcher sends."""
-
-
-def taken(app: App, names: Sequence[str], rate: float | None = None) -> Report:
-    """Return the preview of the endpoints called *names*, under the settings of *app*.
-
-    Raises:
-        PreflightRefused: Due times are of another zone than they are read in: no count of when
-            rows are due would be true.
-    """
-    from migrator.preflight.checks_store import due_times_of
-    from migrator.preflight.registry import refuse
-
-    plan, endpoints = app.plan, chosen_endpoints(app.store, names)
-    refuse(due_times_of(app.store, endpoints, app.clock, app.due_times))
-    limits = (rate or CAUTIOUS_RATES[plan.mode], plan.rate_limit_per_s or float("inf"))
-    taken_at = app.clock.now()
-    found = surveyed(app, endpoints)
-    modes = {preview.endpoint: mode_of(app, preview.endpoint) for preview in found}
-    return Report(
-        moved=Preview(
-            taken_at=taken_at,
-            cutoff=app.selection.cutoff,
-            horizon=app.selection.horizon,
-            version=plan.delays,
-            rate_per_s=min(limits),
-            endpoints=[p for p in found if modes[p.endpoint] is not EndpointMode.DISPATCH],
-        ),
-        dispatched=[p for p in found if modes[p.endpoint] is EndpointMode.DISPATCH],
-        modes=modes,
-        attended=[name for name in modes if sends_near_due(app, name)],
-    )
-
-
-def rendered(report: Report, form: str) -> str:
-    """Return *report* as text for people or as JSON."""
+def rendered(found: Preview, form: str) -> str:
+    """Return *found* as text for people or as JSON."""
     if form == "json":
-        return json_text(_document(report))
-    found = report.moved
+        return json_text({"schema": "migrator/preview/1", **preview_document(found)})
     out = StringIO()
     for endpoint in found.endpoints:
-        note = _NOTES[report.modes[endpoint.endpoint]]
-        fates = _fates(endpoint, is_ours=endpoint.endpoint in report.attended)
+        note = _NOTES[found.modes[endpoint.endpoint]]
+        fates = _fates(endpoint, is_ours=endpoint.endpoint in found.attended)
         _write_endpoint(endpoint, out, note=note, fates=fates)
-    for endpoint in report.dispatched:
+    for endpoint in found.dispatched:
         note = _NOTES[EndpointMode.DISPATCH]
         _write_endpoint(endpoint, out, note=note, fates=_dispatched_fates(endpoint))
     total = sum(endpoint.to_hand_over for endpoint in found.endpoints)
@@ -162,17 +110,6 @@ def rendered(report: Report, form: str) -> str:
         f"at {found.rate_per_s:g} messages/s\n"
     )
     return out.getvalue().rstrip("\n")
-
-
-def _document(report: Report) -> dict[str, object]:
-    dispatched = [_dispatched_document(each) for each in report.dispatched]
-    document = {"schema": "migrator/preview/1", **preview_document(report.moved)}
-    return {**document, "modes": report.modes, "dispatched": dispatched}
-
-
-def _page(report: Report, about: About) -> str:
-    document = json.loads(json_text(_document(report)))
-    return preview_page(document, about=about, attended=report.attended)
 
 
 def _write_endpoint(
@@ -225,20 +162,6 @@ def _dispatched_fates(found: EndpointPreview) -> Iterator[tuple[str, int]]:
     yield "  left for good (no usable due time)", found.without_due_time
     yield "  sent when due", found.to_hand_over + found.beyond_horizon
     yield "  to quarantine when due", found.quarantined
-
-
-def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
-    return {
-        "endpoint": found.endpoint,
-        "source": found.source,
-        "stored": found.stored,
-        "overdue": found.overdue,
-        "in_ledger": found.in_ledger,
-        "without_due_time": found.without_due_time,
-        "to_send": found.to_hand_over + found.beyond_horizon,
-        "quarantined": found.quarantined,
-        "destinations": dict(sorted(found.destinations.items())),
-    }
 
 
 def _warnings(found: EndpointPreview) -> Iterator[str]:

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from migrator.app import App
-from migrator.app.preflight import check_context, new_rechecks
+from migrator.app.preflight import check_context, new_rechecks, take_preview
 from migrator.cli import preview as preview_verb
-from migrator.cli.opening import named_endpoints, opened, surveyed
+from migrator.cli.opening import named_endpoints, opened, progress_bar, surveyed
 from migrator.cli.output import console, write_json, write_table, write_text
 from migrator.cli.session import (
     AllEndpoints,
@@ -117,7 +117,8 @@ def run(
     with opened(load()) as app:
         chosen = partial(named_endpoints, app, endpoint, all_endpoints=all_endpoints)
         if dry_run:
-            found = preview_verb.taken(app, chosen())
+            with progress_bar() as progress:
+                found = take_preview(app, chosen(), progress=progress)
             write_text(preview_verb.rendered(found, "json" if session.wants_json else "table"))
             return
         with hooked(app.settings.hooks) as hooks:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.delays.routing import DelaysVersion
-from migrator.nservicebus.timeouts import MAX_DELAY_S
+from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName
 from migrator.stores.endpoints import EndpointPreview
 
 SPANS: Final[tuple[tuple[str, timedelta], ...]] = (
@@ -40,6 +40,13 @@ class Preview:
     rate_per_s: float
     """Messages per second that the time estimate assumes."""
     endpoints: Sequence[EndpointPreview]
+    """Those whose rows are moved into the native delays."""
+    dispatched: Sequence[EndpointPreview] = ()
+    """Those in mode dispatch: their rows are sent when due."""
+    modes: Mapping[EndpointName, str] = field(default_factory=dict)
+    """Of all of them."""
+    attended: Collection[str] = ()
+    """Those whose rows before the cutoff our dispatcher sends."""
 
     @property
     def estimated(self) -> timedelta:
@@ -63,6 +70,8 @@ def preview_document(preview: Preview) -> dict[str, object]:
         "rate_per_s": preview.rate_per_s,
         "estimated_s": preview.estimated.total_seconds(),
         "endpoints": [_endpoint_document(endpoint) for endpoint in preview.endpoints],
+        "modes": dict(preview.modes),
+        "dispatched": [_dispatched_document(endpoint) for endpoint in preview.dispatched],
     }
 
 
@@ -102,4 +111,18 @@ def _endpoint_document(endpoint: EndpointPreview) -> dict[str, object]:
         ],
         "reply_queues": dict(sorted(endpoint.reply_queues.items())),
         "entry_levels": {str(level): n for level, n in sorted(endpoint.entry_levels.items())},
+    }
+
+
+def _dispatched_document(found: EndpointPreview) -> dict[str, object]:
+    return {
+        "endpoint": found.endpoint,
+        "source": found.source,
+        "stored": found.stored,
+        "overdue": found.overdue,
+        "in_ledger": found.in_ledger,
+        "without_due_time": found.without_due_time,
+        "to_send": found.to_hand_over + found.beyond_horizon,
+        "quarantined": found.quarantined,
+        "destinations": dict(sorted(found.destinations.items())),
     }

@@ -69,13 +69,10 @@ def preview(*endpoints: EndpointPreview, **changes: Any) -> Mapping[str, Any]:
         version=DelaysVersion.V2,
         rate_per_s=2_000,
         endpoints=endpoints,
+        modes={each.endpoint: "migrate" for each in endpoints},
     )
-    more = {
-        "schema": "migrator/preview/1",
-        "modes": {each.endpoint: "migrate" for each in endpoints},
-        "dispatched": [],
-    }
-    return read_again({**preview_document(found), **more, **changes})
+    document = {"schema": "migrator/preview/1", **preview_document(found)}
+    return read_again({**document, **changes})
 
 
 def dispatched(name: str = "Shipping") -> dict[str, Any]:
