@@ -118,8 +118,8 @@ def test_progress_moves_and_a_pause_stops_it(seen: Shown, site: Site) -> None:
     pass_time(page)
     assert done(page) > before
     assert reason.input_value() == "index rebuild"  # whoever fills in a form is not disturbed
-    page.get_by_role("button", name="Pause Sales.CommandQueue").click()
-    expect(page.get_by_role("status")).to_contain_text("Done: Sales.CommandQueue is paused")
+    page.get_by_role("button", name="Pause Sales.Orders").click()
+    expect(page.get_by_role("status")).to_contain_text("Done: Sales.Orders is paused")
     expect(page.locator("article").first).to_contain_text("index rebuild (alice, status page from")
     paused = done(page)
     pass_time(page)
@@ -218,8 +218,8 @@ def test_without_script_it_works_as_well(browser: Browser, site: Site) -> None:
         assert page.locator("noscript meta[http-equiv=refresh]").count() == 1
         log_in(page)
         open_form(page)
-        page.get_by_role("button", name="Pause Sales.CommandQueue").click()
-        expect(page.get_by_role("status")).to_contain_text("Done: Sales.CommandQueue is paused")
+        page.get_by_role("button", name="Pause Sales.Orders").click()
+        expect(page.get_by_role("status")).to_contain_text("Done: Sales.Orders is paused")
     finally:
         context.close()
     assert len(site.panel.told) == 1
@@ -230,7 +230,7 @@ def test_it_fits_every_screen_by_day_and_by_night(seen: Shown, site: Site) -> No
     page = seen.page
     log_in(page)
     open_form(page)
-    page.get_by_role("button", name="Pause Sales.CommandQueue").click()
+    page.get_by_role("button", name="Pause Sales.Orders").click()
     expect(page.locator(".ladder tbody tr")).to_have_count(28)
     for screen in SCREENS:
         _keep(seen, "status", screen)

@@ -39,7 +39,7 @@ PREPARED: Final[Mapping[str, Sequence[str]]] = {
     "how-to/nhibernate.md": (
         "export MIGRATOR_STORE__KIND=nhibernate",
         "migrator db upgrade",
-        SEED.format("Sales.CommandQueue"),
+        SEED.format("Sales.Orders"),
         "migrator delays create",
     ),
 }
@@ -127,7 +127,7 @@ def tried() -> Iterator[Any]:
 def test_commands_of_a_page_run(name: str, reader: Reader) -> None:
     """Typed one after the other, each of them ends with exit code 0."""
     if name != "quickstart.md":  # which makes its queue itself
-        for queue in ("Sales", "Sales.CommandQueue", "Billing"):
+        for queue in ("Sales", "Sales.Orders", "Billing"):
             path = f"queues/{reader.vhost.name}/{queue}"
             reader.vhost.node.api("PUT", path, {"durable": True})
     for line in (*PREPARED[name], *lines(DOCS / name)):

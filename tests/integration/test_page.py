@@ -92,7 +92,7 @@ def test_whoever_is_on_this_machine_may_look(visitor: Visitor) -> None:
     """Without a login there is nothing to press, and no row is shown."""
     found = visitor.get("/")
     assert found.status_code == 200
-    for told in ("Running", "Sales.CommandQueue", "Set aside", "The delay levels", "Log in"):
+    for told in ("Running", "Sales.Orders", "Set aside", "The delay levels", "Log in"):
         assert told in text_of(found)
     assert "<form" not in found.text
     assert "<form" not in visitor.get("/page/live").text
@@ -227,7 +227,7 @@ def test_pause_and_resume_without_script(alice: Visitor) -> None:
     form = {"csrf": alice.secret(), "endpoint": SALES, "reason": "index rebuild"}
     found = alice.post("/page/pause", form)
     assert (found.status_code, found.headers["location"]) == (303, "/")
-    assert "Done: Sales.CommandQueue is paused" in text_of(alice.get("/"))
+    assert "Done: Sales.Orders is paused" in text_of(alice.get("/"))
     assert "Done:" not in text_of(alice.get("/"))
     alice.post("/page/pause", {"csrf": alice.secret(), "endpoint": "", "reason": " "})
     alice.post("/page/resume", {"csrf": alice.secret()})

@@ -38,7 +38,7 @@ from migrator.web.control import (
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
 BEGAN = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
-SALES = EndpointName("Sales.CommandQueue")
+SALES = EndpointName("Sales.Orders")
 BILLING = EndpointName("Billing")
 SHIPPING = EndpointName("Acme.Warehouse.Shipping.Notifications.ScheduledDispatch")
 LONG_DETAIL = "no queue of that name; migrator delays verify tells what leads where"
