@@ -1,16 +1,25 @@
-"""Pages of a listing skip nothing and repeat nothing, whatever comes and goes in between."""
+"""Tests of ``migrator.stores.ravendb.listing``: pages without a gap, and what is due next."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migrator.nservicebus.timeouts import TimeoutId
+from migrator.stores.ravendb import listing as module
 from migrator.stores.ravendb.families import RawDocument
-from migrator.stores.ravendb.listing import DoesNotPageError, Listing
+from migrator.stores.ravendb.listing import (
+    DoesNotPageError,
+    Entry,
+    ListedPage,
+    Listing,
+    SoonestEntries,
+)
 
 
 def raw(number: int) -> RawDocument:
@@ -75,3 +84,122 @@ def test_a_page_that_begins_at_its_anchor_is_an_error() -> None:
     listing.add([raw(1), raw(2)])
     with pytest.raises(DoesNotPageError, match="T/001"):
         listing.add([raw(1), raw(2)])
+
+
+NOW = datetime(2026, 11, 3, tzinfo=UTC)
+NEVER = NOW + timedelta(days=10_000)
+
+
+def at(second: int) -> datetime:
+    """Return a due time."""
+    return NOW + timedelta(seconds=second)
+
+
+class Listed:
+    """A collection that counts how often it is listed, each time for a second."""
+
+    def __init__(self, due: dict[str, list[int]], *, is_ascending: bool = False) -> None:
+        """Hold a timeout for each due second of each endpoint."""
+        self.due = due
+        self.step = 1 if is_ascending else -1
+        self.times = 0
+        self.now_s = 0.0
+        self.soonest = SoonestEntries(self.pages, lambda: self.now_s)
+
+    def entries(self, endpoint: str) -> list[Entry]:
+        """Return what there is of an endpoint, ascending."""
+        seconds = self.due.get(endpoint, [])
+        return sorted((at(s), TimeoutId(f"{endpoint}/{n}")) for n, s in enumerate(seconds))
+
+    def pages(self) -> Iterator[ListedPage]:
+        """List all, three at a time."""
+        self.times += 1
+        self.now_s += 1.0
+        for endpoint in self.due:
+            entries = [(endpoint, entry) for entry in self.entries(endpoint)]
+            entries = entries[:: self.step]
+            for start in range(0, len(entries), 3):
+                page = entries[start : start + 3]
+                yield ListedPage(documents=len(page), entries=page)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 40), max_size=25), min_size=1),
+    st.sampled_from("abc"),
+    st.none() | st.integers(0, 40),
+    st.integers(0, 50),
+    st.integers(1, 12),
+    st.integers(1, 20),
+)
+@settings(deadline=None)
+def test_the_soonest_are_those_of_a_sorted_list(
+    due: dict[str, list[int]], endpoint: str, after: int | None, until: int, most: int, kept: int
+) -> None:
+    """However little is kept, whoever asked before: the first of the range, in order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SMALL_COLLECTION", 0)
+        patch.setattr(module, "KEPT_ENTRIES", kept)
+        listing = Listed(due)
+        for asked in ("a", endpoint):
+            behind = None if after is None else at(after)
+            found = listing.soonest.between(asked, behind, at(until), most)[:most]
+            expected = [
+                entry
+                for entry in listing.entries(asked)
+                if (behind is None or entry[0] > behind) and entry[0] <= at(until)
+            ]
+            assert list(found) == expected[:most]
+
+
+def test_what_comes_after_a_cut_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late entry that is listed after soon ones were cut is not taken for the next one."""
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(module, "KEPT_ENTRIES", 6)
+    listing = Listed({"b": [1], "a": [*range(12), 90]}, is_ascending=True)
+    listing.soonest.between("b", None, NEVER, 1)
+    assert [due for due, _ in listing.soonest.between("a", None, NEVER, 4)] == [*map(at, range(4))]
+    assert listing.times == 2  # three of "a" were kept, and the 91st second is not the fourth
+
+
+def test_memory_is_bounded_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all endpoints together no more is kept than that, and something of each."""
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    monkeypatch.setattr(module, "KEPT_ENTRIES", 40)
+    listing = Listed({"a": [*range(100)], "b": [*range(3)], "c": [*range(100)]})
+    listing.soonest.between("a", None, NEVER, 5)
+    kept = {name: len(known.entries) for name, known in listing.soonest._known.items()}
+    assert sum(kept.values()) <= 40
+    assert kept["b"] == 3
+    assert min(kept.values()) > 0
+
+
+def test_what_is_remembered_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times as long as it took; listing is never most of what is done."""
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 0)
+    listing = Listed({"a": [*range(9)]})
+    for _ in range(5):
+        listing.soonest.between("a", None, NEVER, 3)
+    assert listing.times == 1
+    listing.now_s += 10
+    listing.soonest.between("a", None, NEVER, 3)
+    assert listing.times == 2
+    listing.soonest.forget()
+    listing.soonest.between("a", None, NEVER, 3)
+    assert listing.times == 3
+
+
+def test_few_timeouts_among_many_documents_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is what was listed, not what was found."""
+    monkeypatch.setattr(module, "SMALL_COLLECTION", 5)
+    listing = Listed({"a": [1], "b": [*range(9)]})
+    listing.soonest.between("a", None, NEVER, 3)
+    listing.soonest.between("a", None, NEVER, 3)
+    assert listing.times == 1
+
+
+def test_a_small_collection_is_never_remembered() -> None:
+    """What was just stored is seen at once."""
+    listing = Listed({"a": [5]})
+    listing.soonest.between("a", None, NEVER, 3)
+    listing.due["a"].append(1)
+    assert [due for due, _ in listing.soonest.between("a", None, NEVER, 3)] == [at(1), at(5)]

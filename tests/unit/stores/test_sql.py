@@ -1,4 +1,4 @@
-"""Sources and columns of legacy tables, as values."""
+"""Tests of ``migrator.stores.sql``: sources, tables, names, indexes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from sqlalchemy import DateTime, Integer, LargeBinary, String, Text, Uuid
 from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
+from migrator.errors import StoreError
+from migrator.stores.sql.dialects import dialect_for
+from migrator.stores.sql.dialects.base import beginning_with
+from migrator.stores.sql.dialects.mssql import without_snapshots
 from migrator.stores.sql.legacy_table import (
     COLUMNS,
     SHARED_COLUMNS,
@@ -24,6 +28,7 @@ from migrator.stores.sql.legacy_table import (
     timeouts_table,
 )
 from migrator.stores.sql.local_time import zone_of
+from migrator.stores.sql.sql_persistence import default_table, endpoint_of
 
 names = st.text(st.characters(exclude_characters="\0"), min_size=1)
 
@@ -134,3 +139,62 @@ def test_a_due_column_without_a_zone_is_in_that_of_the_settings(has_zone: bool) 
     columns = _columns(zone=has_zone)
     legacy = timeouts_table("public", "T", columns, time_zone="Europe/Berlin")
     assert zone_of(legacy.table.c.Time) == (None if has_zone else "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "table"),
+    [
+        ("Sales", "Sales_TimeoutData"),
+        ("Sales.Orders-EU", "Sales_Orders-EU_TimeoutData"),
+        ("A..B", "A__B_TimeoutData"),
+    ],
+)
+def test_only_dots_are_replaced(endpoint: str, table: str) -> None:
+    """Everything else stays as it is."""
+    assert default_table(endpoint) == table
+
+
+@pytest.mark.parametrize(
+    ("table", "endpoint"),
+    [
+        ("Sales_Orders_TimeoutData", "Sales_Orders"),
+        ("fooTimeoutData", "foo"),
+        ("TimeoutData", "TimeoutData"),
+    ],
+)
+def test_a_table_shows_its_endpoint(table: str, endpoint: str) -> None:
+    """With underscores where dots were; never empty."""
+    assert endpoint_of(table) == endpoint
+
+
+def test_other_databases_are_refused_by_name() -> None:
+    """The message says which database is not supported."""
+    with pytest.raises(StoreError, match="firebird"):
+        dialect_for("firebird")
+
+
+INDEXES = [("PK", "Id"), ("ByBoth", "Endpoint"), ("ByBoth", "TIME"), ("ByTime", "Time")]
+
+
+@pytest.mark.parametrize(
+    ("names", "index"),
+    [
+        (["Time"], "ByTime"),
+        (["endpoint", "time"], "ByBoth"),
+        (["Endpoint"], "ByBoth"),
+        (["Time", "Endpoint"], None),
+        (["SagaId"], None),
+    ],
+)
+def test_an_index_counts_when_it_begins_with_the_columns(
+    names: list[str], index: str | None
+) -> None:
+    """In their order, in any letter case."""
+    assert beginning_with(INDEXES, names) == index
+
+
+def test_a_database_without_snapshots_is_told_with_what_allows_them() -> None:
+    """Its name is quoted, whatever it is."""
+    remark = without_snapshots("Sal]es")
+    assert remark.subject == "Sal]es"
+    assert "ALTER DATABASE [Sal]]es] SET ALLOW_SNAPSHOT_ISOLATION ON" in remark.remedy
