@@ -30,6 +30,10 @@ _SENT: Final = (
     ("bad", "without a usable due time", "without_due_time"),
     ("back", "in the ledger already", "in_ledger"),
 )
+_OTHERS: Final = (
+    ("without a usable due time", "without_due_time", "they stay for good"),
+    ("in the ledger already", "in_ledger", "claimed before; not claimed a second time"),
+)
 
 
 def preview_page(
@@ -57,8 +61,8 @@ def preview_page(
         due=_due(moved),
         rungs=_rungs(moved),
         destinations=_destinations([*moved, *sent]),
-        lines={each["endpoint"]: list(_moved_lines(each, attended)) for each in moved}
-        | {each["endpoint"]: list(_sent_lines(each)) for each in sent},
+        lines={each["endpoint"]: _moved_lines(each, attended) for each in moved}
+        | {each["endpoint"]: _sent_lines(each) for each in sent},
         warnings=[(each["endpoint"], text) for each in moved for text in _warnings(each)],
         not_checked=[*_not_checked(moved), *about.not_checked],
         reasons=REASONS,
@@ -278,70 +282,40 @@ def _destinations(endpoints: Sequence[Mapping[str, Any]]) -> Sequence[pictures.B
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _moved_lines(endpoint: Mapping[str, Any], attended: Collection[str]) -> Iterator[Line]:
+def _moved_lines(endpoint: Mapping[str, Any], attended: Collection[str]) -> Sequence[Line]:
     is_ours = endpoint["endpoint"] in attended
-    yield Line(label="stored", count=endpoint["stored"], meaning="in the table now")
-    yield Line(
-        label="to migrate now",
-        count=endpoint["to_migrate"],
-        meaning="`migrator run` would take them out of the table",
-        is_part=True,
+    return _lines(
+        endpoint,
+        ("stored", "stored", "in the table now"),
+        ("to migrate now", "to_migrate", "`migrator run` would take them out of the table"),
+        ("… to hand over", "to_hand_over", "they wait at the broker until they are due"),
+        ("… to set aside", "quarantined", "kept in the ledger with the reason"),
+        (
+            "due before the cutoff",
+            "left",
+            "sent by migrator when due" if is_ours else "left to the timeout manager",
+        ),
+        ("due after the horizon", "beyond_horizon", "they stay in the table until nearer"),
+        *_OTHERS,
+        ("overdue", "overdue", "among these; whatever becomes of them"),
     )
-    yield Line(
-        label="… to hand over",
-        count=endpoint["to_hand_over"],
-        meaning="they wait at the broker until they are due",
-        is_part=True,
-    )
-    yield Line(
-        label="… to set aside",
-        count=endpoint["quarantined"],
-        meaning="kept in the ledger with the reason",
-        is_part=True,
-    )
-    yield Line(
-        label="due before the cutoff",
-        count=endpoint["left"],
-        meaning="sent by migrator when due" if is_ours else "left to the timeout manager",
-        is_part=True,
-    )
-    yield Line(
-        label="due after the horizon",
-        count=endpoint["beyond_horizon"],
-        meaning="they stay in the table until nearer",
-        is_part=True,
-    )
-    yield from _other_lines(endpoint, "whatever becomes of them")
 
 
-def _sent_lines(endpoint: Mapping[str, Any]) -> Iterator[Line]:
-    yield Line(label="stored", count=endpoint["stored"], meaning="in the table now")
-    yield Line(
-        label="to send",
-        count=endpoint["to_send"],
-        meaning="migrator sends each when it is due",
-        is_part=True,
+def _sent_lines(endpoint: Mapping[str, Any]) -> Sequence[Line]:
+    return _lines(
+        endpoint,
+        ("stored", "stored", "in the table now"),
+        ("to send", "to_send", "migrator sends each when it is due"),
+        ("to set aside", "quarantined", "kept with the reason when they are due"),
+        *_OTHERS,
+        ("overdue", "overdue", "among these; sent at once"),
     )
-    yield Line(
-        label="to set aside",
-        count=endpoint["quarantined"],
-        meaning="kept with the reason when they are due",
-        is_part=True,
-    )
-    yield from _other_lines(endpoint, "sent at once")
 
 
-def _other_lines(endpoint: Mapping[str, Any], overdue: str) -> Iterator[Line]:
-    yield Line(
-        label="without a usable due time",
-        count=endpoint["without_due_time"],
-        meaning="they stay for good",
-        is_part=True,
-    )
-    yield Line(
-        label="in the ledger already",
-        count=endpoint["in_ledger"],
-        meaning="claimed before; not claimed a second time",
-        is_part=True,
-    )
-    yield Line(label="overdue", count=endpoint["overdue"], meaning=f"among these; {overdue}")
+def _lines(endpoint: Mapping[str, Any], *rows: tuple[str, str, str]) -> Sequence[Line]:
+    """Return a line for each of *rows* (label, key, meaning): a sum, its parts, and one beside."""
+    last = len(rows) - 1
+    return [
+        Line(label=label, count=endpoint[key], meaning=meaning, is_part=0 < number < last)
+        for number, (label, key, meaning) in enumerate(rows)
+    ]

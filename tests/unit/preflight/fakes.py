@@ -103,7 +103,6 @@ class FakeBroker(BrokerFacts):
             raise self.failure
 
     def server(self) -> BrokerServer:
-        """Return the version set."""
         self._answer()
         text = ".".join(map(str, self.version))
         return BrokerServer(
@@ -111,46 +110,38 @@ class FakeBroker(BrokerFacts):
         )
 
     def queues(self, names: Collection[str]) -> Mapping[str, QueueFacts | None]:
-        """Return the queues set."""
         self._answer()
         return {name: self.probes.get(name) for name in names}
 
     def not_configurable(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return those of *names* that are set."""
         self._answer()
         return {name: self.forbidden[name] for name in names if name in self.forbidden}
 
     def not_bindable(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, str]:
-        """Return those of *names* that are set."""
         self._answer()
         return {name: self.unbindable[name] for name in names if name in self.unbindable}
 
     def delay_entities(self, version: DelaysVersion) -> DelayEntities:
-        """Return the entities set."""
         self._answer()
         return self.entities
 
     def policies(self, names: Collection[str]) -> Mapping[str, Sequence[Policy]] | NotChecked:
-        """Return the policies set, and remember for what they were asked, all in all."""
         self._answer()
         self.policies_asked += names
         return self.rules
 
     def diverting(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | NotChecked:
-        """Return what was set, and remember for what exchanges it was asked."""
         self._answer()
         self.diverting_asked += names
         return self.alternates
 
     def bound_names(self, version: DelaysVersion) -> frozenset[QueueName] | NotChecked:
-        """Return the names set."""
         self._answer()
         return self.bound
 
     def stuck(self, version: DelaysVersion) -> Mapping[int, int] | NotChecked:
-        """Return the counts set, from the second call on the later ones."""
         self._answer()
         found, self.hanging = self.hanging, self.later.pop(0) if self.later else self.hanging
         return found
@@ -158,7 +149,6 @@ class FakeBroker(BrokerFacts):
     def ways(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
-        """Return the closed ways set; all others are open."""
         self._answer()
         if isinstance(self.bound, NotChecked):
             return self.bound
@@ -166,17 +156,14 @@ class FakeBroker(BrokerFacts):
         return {name: closed.get(name) or way(name) for name in names}
 
     def ladder(self, version: DelaysVersion) -> LevelDepths:
-        """Return the ladder set, for whatever version."""
         self._answer()
         return replace(self.steps, version=version)
 
     def alarms(self) -> Sequence[str] | NotChecked:
-        """Return the alarms set."""
         self._answer()
         return self.alarm_texts
 
     def room(self) -> Room | NotChecked:
-        """Return the room set."""
         self._answer()
         return self.left
 
@@ -194,48 +181,39 @@ class FakeStore:
     due: Sequence[DueTime] = ()
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return the endpoints set."""
         if self.failure is not None:
             raise self.failure
         return self.found
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint of that name."""
         for endpoint in self.endpoints():
             if endpoint.name == name:
                 return endpoint
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in self.found))
 
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """No rows."""
         return iter(())
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return what was set."""
         del endpoint, now
         return self.due
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Succeed, or fail as set."""
         if self.claim_failure is not None:
             raise self.claim_failure
 
     def count(self, source: str, now: datetime) -> TableCount:
-        """Nobody asks."""
         raise NotImplementedError
 
     def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Nobody asks."""
         raise NotImplementedError
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what was set."""
         if self.failure is not None:
             raise self.failure
         return self.vendor_runs
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return what was set."""
         if self.failure is not None:
             raise self.failure
         return self.remarked
@@ -250,17 +228,14 @@ class FakeLedger(LedgerFacts):
     behind: Sequence[str] | NotChecked = ()
 
     def verify(self) -> str:
-        """Succeed, or fail as set."""
         if self.failure is not None:
             raise self.failure
         return "ledger a1, version 0001"
 
     def forgets(self) -> str | None:
-        """Return what was set."""
         return self.forgetting
 
     def standbys_behind(self) -> Sequence[str] | NotChecked:
-        """Return what was set."""
         return self.behind
 
 
@@ -280,7 +255,6 @@ class FakeHandOvers(SqlHandOvers):
         due_until: datetime | None = None,
         handed_over_from: datetime | None = None,
     ) -> Sequence[HandedOver]:
-        """Return what was set, and remember what was asked for."""
         if self.failure is not None:
             raise self.failure
         self.asked.append((due_from, due_until))
@@ -298,11 +272,9 @@ class FakeClock:
     at: datetime = NOW
 
     def now(self) -> datetime:
-        """Return the time set."""
         return self.at
 
     def monotonic_s(self) -> float:
-        """Return zero."""
         return 0.0
 
 

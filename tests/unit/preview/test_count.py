@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -16,65 +16,32 @@ from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import survey
 from migrator.stores.endpoints import EndpointPreview, Selection, chosen_endpoints
-from migrator.stores.ports import DueTime, StoreRemark, SurveyedRow, TableCount
+from migrator.stores.ports import SurveyedRow
+from tests.unit.preflight.fakes import NOW, SALES, FakeStore
 
-NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
-SALES = StoreEndpoint(name=EndpointName("Sales"), source="public.Sales_TimeoutData")
 BILLING = StoreEndpoint(name=EndpointName("Billing"), source="public.Billing_TimeoutData")
 SECOND = timedelta(seconds=1)
 
 
-class Rows:
-    """A store that can only be asked which endpoints it has, and surveyed in chunks of two."""
-
-    kind = "memory"
+class Rows(FakeStore):
+    """A store that is surveyed in chunks of two; ``Sales_`` is another way to say ``Sales``."""
 
     def __init__(self, *rows: SurveyedRow) -> None:
+        super().__init__(found=[BILLING, SALES])
         self.rows = rows
         self.chunks = 0
 
-    def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return both endpoints."""
-        return [BILLING, SALES]
-
     def find(self, name: str) -> StoreEndpoint:
-        """Return one of them; ``Sales_`` is another way to say ``Sales``."""
-        for endpoint in self.endpoints():
-            if endpoint.name == name.rstrip("_"):
-                return endpoint
-        raise UnknownEndpoint(name, ("Billing", "Sales"))
+        return super().find(name.rstrip("_"))
 
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """Yield two rows at a time."""
         assert endpoint is SALES
         for start in range(0, len(self.rows), 2):
             self.chunks += 1
             yield self.rows[start : start + 2]
 
-    def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Nobody asks."""
-        del endpoint, now
-        return ()
-
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Nobody may: a preview changes nothing."""
         pytest.fail("a preview must not claim")
-
-    def count(self, source: str, now: datetime) -> TableCount:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Nobody asks."""
-        raise NotImplementedError
-
-    def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Nobody asks."""
-        return ()
-
-    def remarks(self) -> Sequence[StoreRemark]:
-        """Nobody asks."""
-        return ()
 
 
 def row(
