@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,87 +16,41 @@ from migrator.cli import status
 from migrator.cli.status import Besides
 from migrator.config import Settings
 from migrator.config.servers import Store
-from migrator.ledger.held_destinations import HeldDestination
 from migrator.ledger.report import (
-    DoubtfulBatch,
     EndpointProgress,
-    LaneStatus,
-    Progress,
-    QuarantineCount,
 )
-from migrator.ledger.states import Mode
-from migrator.nservicebus.timeouts import BatchId, EndpointName, Lane
+from migrator.nservicebus.timeouts import Lane
 from migrator.recall.restore import SqlRecalls
 from migrator.recall.rules import RecallForecast, RecallScope
 from migrator.web.status import endpoint_documents
+from tests.support.panel import NOW, SALES, some_progress
 from tests.unit.cli.conftest import Program
 
-NOW = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
-SALES = EndpointName("Sales")
-PROGRESS = Progress(
-    taken_at=NOW,
+PROGRESS = replace(
+    some_progress(),
     endpoints=[
         EndpointProgress(
             endpoint=SALES,
             rows={"claimed": 4, "staged": 2, "handed_over": 90, "quarantined": 3, "released": 1},
         )
     ],
-    quarantine=[QuarantineCount(endpoint=SALES, reason="no-destination", rows=3)],
-    doubtful=[
-        DoubtfulBatch(
-            batch=BatchId(7),
-            endpoint=SALES,
-            lane=Lane(0),
-            mode=Mode.STAGED,
-            attempt=2,
-            size=10,
-            since=NOW,
-        )
-    ],
-    oldest_open_age=timedelta(minutes=5),
-    lanes=[
-        LaneStatus(
-            lane=Lane(0),
-            owner=None,
-            doing=None,
-            until=NOW,
-            renewed_at=NOW,
-            is_alive=False,
-            open_batches=2,
-        )
-    ],
+    lanes=[replace(some_progress().lanes[0], owner=None, doing=None, is_alive=False)],
+    held=[],
 )
-
-
 DISPATCHING = replace(
     PROGRESS,
     endpoints=[EndpointProgress(endpoint=SALES, rows={"dispatched": 40, "publishing": 2})],
     quarantine=[],
     doubtful=[],
     lanes=[
-        LaneStatus(
+        replace(
+            some_progress().lanes[0],
             lane=Lane(1000),
-            owner="app1",
             doing="dispatching: 2 wait for their time",
-            until=NOW,
-            renewed_at=NOW,
-            is_alive=True,
-            open_batches=1,
             serves="public.Sales_TimeoutData",
         )
     ],
-    held=[
-        HeldDestination(
-            endpoint=SALES,
-            source="public.Sales_TimeoutData",
-            destination="Billing",
-            reason="destination-unknown",
-            detail="no queue",
-            tries=3,
-            since=NOW,
-            next_try_at=NOW + timedelta(seconds=20),
-        )
-    ],
+    held=[replace(some_progress().held[0], next_try_at=NOW + timedelta(seconds=20))],
 )
 
 
