@@ -51,8 +51,6 @@ class HeldLease:
         self.is_lost = False
         self.is_being_renewed = False
         """A renewal has no answer yet."""
-        self.beat: Callable[[], None] = lambda: None
-        """Called by whatever works or waits for the lane: a sign of life of its thread."""
 
     def check(self) -> None:
         """Return if the lane is still ours.

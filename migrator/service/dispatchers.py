@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from migrator.dispatcher.loop import Dispatcher, DispatcherSession
@@ -135,14 +136,7 @@ class DispatcherThread(WorkerThread):
         return True
 
     def _one_session(self, held: HeldLease) -> None:
-        held.beat = self.beat
-
-        def guard() -> None:
-            held.beat()
-            self._stop.check()
-            held.check()
-
-        session = self._session = self._dispatcher.open(held.lease, guard)
+        session = self._session = self._dispatcher.open(held.lease, partial(self.check, held))
         held.doing = lambda: session.doing
         is_ours = True
         try:

@@ -202,22 +202,10 @@ class LeasedWorker(WorkerThread):
     def _may_claim(self) -> bool:
         return not self.is_ending and self._context.claims.may_claim()
 
-    def _check(self, held: HeldLease) -> None:
-        """Give a sign of life, and return unless the work is to stop at once.
-
-        Raises:
-            Interrupted: The process is to end between two steps.
-            LeaseLost: The lane is no longer ours.
-        """
-        self.beat()
-        self._stop.check()
-        held.check()
-
     @contextmanager
     def _session(self, held: HeldLease) -> Iterator[LaneSession]:
         """Connect, and finish what the lane's last owner left open."""
-        held.beat = self.beat
-        check = partial(self._check, held)
+        check = partial(self.check, held)
         opened = self._opened = self._open_lane(held, check, self._may_claim)
         held.doing = opened.doing
         try:
@@ -307,7 +295,7 @@ class LaneThread(LeasedWorker):
     def _hand_over(self, held: HeldLease, session: LaneSession) -> None:
         """Take turn after turn until this lane may end."""
         while True:
-            self._check(held)
+            self.check(held)
             # both are read before the turn: what comes meanwhile counts at the next one
             is_ending, changes = self.is_ending, self._context.throttle.changes
             may_claim = self._may_claim()
@@ -440,7 +428,7 @@ class Adopter(LeasedWorker):
         try:
             with self._session(held) as session:
                 while session.turn(may_claim=False):
-                    self._check(held)
+                    self.check(held)
         except HandOverDoubtful as exc:
             self._leave(lane, "an adopted lane is doubtful", "lane_doubtful", exc)
         except (Interrupted, LedgerAdopted):

@@ -371,7 +371,7 @@ class _Daemon:
             supervision=self._supervision,
             poller=self._poller,
             control=control,
-            quarantine=quarantine,
+            quarantine_service=quarantine,
             jobs=self._job_counts,
         )
 

@@ -197,60 +197,45 @@ class StatusPoller:
             self._not_before_s[what] = began_s + took_s * _SHARE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """Implements ``web.control.StatusService`` over what is known; any thread may ask."""
 
-    def __init__(
-        self,
-        *,
-        owner: str,
-        served: Sequence[Served],
-        throttle: Throttle,
-        runtime: RuntimeSettings,
-        workers: Iterable[WorkerThread],
-        stop: Stop,
-        supervision: Supervision,
-        poller: StatusPoller,
-        control: Control,
-        quarantine: QuarantineService,
-        jobs: JobCounts,
-    ) -> None:
-        """Look at these parts of one process."""
-        self._owner = owner
-        self._served = served
-        self._throttle = throttle
-        self._runtime = runtime
-        self._workers = workers
-        self._stop = stop
-        self._supervision = supervision
-        self._poller = poller
-        self._control = control
-        self._quarantine = quarantine
-        self._jobs = jobs
+    owner: str
+    served: Sequence[Served]
+    throttle: Throttle
+    runtime: RuntimeSettings
+    workers: Iterable[WorkerThread]
+    stop: Stop
+    supervision: Supervision
+    poller: StatusPoller
+    control: Control
+    quarantine_service: QuarantineService
+    jobs: JobCounts
 
     def snapshot(self) -> Snapshot:
         """Return the latest look at everything; holds and knobs are those of this moment."""
-        seen = self._poller.ask()
+        seen = self.poller.ask()
         return Snapshot(
             taken_at=seen.progress.taken_at,
             age_s=max(time.monotonic() - seen.at_s, 0.0),
             version=__version__,
-            owner=self._owner,
+            owner=self.owner,
             progress=seen.progress,
-            endpoints=[self._view(served, seen) for served in self._served],
-            holds=self._throttle.reasons(),
-            knobs={str(knob): value for knob, value in self._runtime.texts().items()},
+            endpoints=[self._view(served, seen) for served in self.served],
+            holds=self.throttle.reasons(),
+            knobs={str(knob): value for knob, value in self.runtime.texts().items()},
             ladder=seen.ladder,
             due=_together(seen),
             events=seen.events,
-            jobs=self._jobs.views(),
+            jobs=self.jobs.views(),
             gaps=[*_gaps(seen)],
         )
 
     def live(self) -> Liveness:
         """Return whether the loops go on."""
-        silent_s = {worker.name: worker.silent_s for worker in self._workers}
-        limit_s = self._supervision.silence_limit_s
+        silent_s = {worker.name: worker.silent_s for worker in self.workers}
+        limit_s = self.supervision.silence_limit_s
         is_alive = all(each < limit_s for each in silent_s.values())
         return Liveness(silent_s=silent_s, is_alive=is_alive)
 
@@ -261,15 +246,15 @@ class DaemonStatus:
 
     def quarantine(self, which: QuarantineFilter, *, after: int, limit: int) -> QuarantinePage:
         """Return rows in quarantine whose key is above *after*."""
-        return self._quarantine.page(which, after=after, limit=limit)
+        return self.quarantine_service.page(which, after=after, limit=limit)
 
     def execute(self, command: Command, *, who: str) -> Answer:
         """Do what *command* says."""
-        return self._control.execute(command, who=who)
+        return self.control.execute(command, who=who)
 
     def _view(self, served: Served, seen: StatusSnapshot) -> EndpointView:
         counted = seen.counts.get(served.name)
-        rate = self._poller.rate_per_s(served.name)
+        rate = self.poller.rate_per_s(served.name)
         rows = None if counted is None else counted.rows
         return EndpointView(
             name=served.name,
@@ -277,22 +262,22 @@ class DaemonStatus:
             in_store=rows,
             rate_per_s=rate,
             eta_s=rows / rate if rows is not None and rate else None,
-            holds=self._throttle.reasons_for(served.name) if served.moves else (),
+            holds=self.throttle.reasons_for(served.name) if served.moves else (),
         )
 
     def _reasons(self) -> Iterator[str]:
-        if not self._supervision.has_begun:
+        if not self.supervision.has_begun:
             yield "starting"
-        if self._stop.draining.is_set():
+        if self.stop.draining.is_set():
             yield "ending"
-        if (error := self._poller.store_error) is not None:
+        if (error := self.poller.store_error) is not None:
             yield f"the ledger cannot be read: {error}"
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.crash is not None or worker.failure is not None:
                 yield f"{worker.name} has ended: {worker.failure or worker.crash}"
             elif worker.trouble is not None:
                 yield f"{worker.name}: {worker.trouble}"
-            elif worker.silent_s >= self._supervision.silence_limit_s:
+            elif worker.silent_s >= self.supervision.silence_limit_s:
                 yield f"{worker.name} hangs"
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from migrator.errors import Interrupted, LedgerAdopted, LedgerBehind, MigratorError
+from migrator.ledger.lease_keeper import HeldLease
 from migrator.nservicebus.timeouts import Lane
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,17 @@ class WorkerThread:
     def beat(self) -> None:
         """Note that the thread's loop goes on; waiting for work is going on, too."""
         self._beat_s = time.monotonic()
+
+    def check(self, held: HeldLease) -> None:
+        """Give a sign of life, and return unless the work in a lane is to stop at once.
+
+        Raises:
+            Interrupted: The process is to end between two steps.
+            LeaseLost: The lane is no longer ours.
+        """
+        self.beat()
+        self._stop.check()
+        held.check()
 
     @property
     def silent_s(self) -> float:
