@@ -21,8 +21,7 @@ def tracing(given: Telemetry) -> Iterator[Tracer]:
         yield NoTracer()
         return
     try:
-        from migrator.telemetry.export import new_exporter
-        from migrator.telemetry.spans import OtelTracer
+        from migrator.telemetry.spans import OtelTracer, new_exporter
     except ImportError as exc:
         raise ConfigError(
             "telemetry.traces is true, but OpenTelemetry is not installed: install migrator[otel]"

@@ -99,11 +99,6 @@ class DelaysInspection:
         unfit = {Presence.ABSENT, Presence.WRONG}
         return not self.bindings.missing and all(e.presence not in unfit for e in self.entities)
 
-    @property
-    def ready_by_level(self) -> dict[str, int]:
-        """Messages waiting in each level queue that was seen."""
-        return {entity.name: entity.ready for entity in self.entities if entity.ready is not None}
-
 
 def create_delays(settings: ConnectionSettings, version: DelaysVersion) -> None:
     """Declare every exchange, queue and binding; nothing changes where all is there.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from migrator.delays.routing import (
     DelaysVersion,
@@ -34,9 +33,6 @@ from migrator.rabbitmq.names import guard_queue
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
 
 _log = logging.getLogger(__name__)
-
-_MARGIN: Final = 50
-"""Prefetch beyond a batch and its receipt: leftovers of abandoned passes come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

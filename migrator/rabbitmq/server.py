@@ -1,19 +1,40 @@
-"""What a broker tells without its management API: version, queues by name, a capability."""
+"""What a broker tells without its management API: version, queues by name, alarms, its time."""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from migrator.errors import AccessRefused, TargetError, TargetUnavailable
+from migrator.errors import AccessRefused
 from migrator.rabbitmq.admin import AdminSession, admin_session
-from migrator.rabbitmq.connection import ConnectionSettings
+from migrator.rabbitmq.connection import (
+    PIKA_FAILURES,
+    ConnectionSettings,
+    closing_error,
+    open_blocking,
+)
 from migrator.rabbitmq.entities import QueueFacts, ServerFacts
+from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.names import PREFIX
+
+_log = logging.getLogger(__name__)
 
 STREAMS_ALWAYS_SINCE: Final = (3, 12)
 """From this release on the feature flag ``stream_queue`` cannot be off."""
+_NO_ROOM: Final = {"x-max-length": 0, "x-overflow": "reject-publish", "x-queue-type": "classic"}
+_ANSWER_S: Final = 0.15
+"""The broker tells at once; when it is slow, the next look hears it."""
+_ANSWER_IN_ALARM_S: Final = 1.0
+"""So long a connection that replaces a blocked one waits, before it calls the alarm over."""
+_PATIENCE_S: Final = 5.0
+_STEP_S: Final = 0.01
+_SLACK: Final = timedelta(milliseconds=500)
+_SECOND: Final = timedelta(seconds=1)
 
 
 def server_facts(settings: ConnectionSettings) -> ServerFacts:
@@ -53,29 +74,6 @@ def find_forbidden(settings: ConnectionSettings, names: Collection[str]) -> Mapp
     return forbidden
 
 
-def has_stream_queues(settings: ConnectionSettings) -> bool:
-    """Return whether ``stream_queue`` is enabled, which at-least-once dead-lettering needs.
-
-    Without it the broker dead-letters at most once, and says so only in its own log. A broker
-    that may have it off is asked by declaring a stream for a moment.
-
-    Raises:
-        AccessRefused: The probe may not be declared; nobody knows.
-    """
-    with admin_session(settings, purpose="probe") as admin:
-        if _facts(admin).release >= STREAMS_ALWAYS_SINCE:
-            return True
-        name = f"{PREFIX}probe.{secrets.token_hex(6)}"
-        try:
-            admin.declare_queue(name, {"x-queue-type": "stream", "x-max-length-bytes": 1_000_000})
-        except (AccessRefused, TargetUnavailable):
-            raise
-        except TargetError:
-            return False
-        admin.delete_queue(name, if_empty=False)
-        return True
-
-
 def _facts(admin: AdminSession) -> ServerFacts:
     properties = admin.server_properties
     return ServerFacts(
@@ -88,3 +86,152 @@ def _facts(admin: AdminSession) -> ServerFacts:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+# ── alarms ────────────────────────────────────────────────────────────────────────────────────
+
+
+class AlarmWatch:
+    """Whether the broker holds publishers back (memory or disk alarm); for one thread at a time.
+
+    The broker tells ``connection.blocked`` to connections that publish while an alarm is in force,
+    and to no other: one that published before, and is idle, hears nothing (measured, 3.10). So a
+    connection of its own publishes an empty message now and then, to a queue of its own that has
+    room for none.
+
+    The message must be routed, or an alternate exchange that somebody set for all exchanges keeps
+    it; and it must be rejected, not dropped from the head, or a dead-letter exchange set for all
+    queues does. Nothing asks for a confirm, so the rejection goes to nobody. A policy changes
+    neither: an argument of a classic queue wins, and of two lengths the smaller counts.
+    """
+
+    def __init__(self, settings: ConnectionSettings, owner: str) -> None:
+        """Connect when first asked, as *owner* for the broker's list of connections."""
+        self._settings = settings
+        self._name = f"migrator {owner} alarms"
+        self._loop: EventLoop | None = None
+        self._connection: Connection | None = None
+        self._channel: Any = None
+        self._exchange = ""
+        self._is_refused = False
+        self._was_blocked = False
+
+    def look(self) -> str | None:
+        """Return why publishers are held back, in the broker's words; None: they are not.
+
+        Raises:
+            TargetUnavailable: The broker cannot be asked; nobody knows.
+        """
+        if self._is_refused:
+            return None
+        try:
+            return self._look()
+        except AccessRefused as exc:
+            self.close()
+            self._is_refused = True
+            _log.warning(
+                "alarms of the broker are only seen while something is published: "
+                "the broker user may not have an exchange of ours",
+                extra={"action": "alarm_watch_refused", "error": str(exc)},
+            )
+            return None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection; never raises."""
+        if self._loop is not None:
+            self._loop.close()
+        self._loop = self._connection = self._channel = None
+
+    def _look(self) -> str | None:
+        connection = self._connection or self._open()
+        before = connection.blocked_reason
+        if before is None:
+            connection.send(self._channel.basic_publish, self._exchange, "", b"")
+        is_new_after_alarm = self._was_blocked and before is None
+        patience_s = _ANSWER_IN_ALARM_S if is_new_after_alarm else _ANSWER_S
+        connection.loop.run(lambda: connection.blocked_reason != before, patience_s)
+        self._was_blocked = connection.blocked_reason is not None
+        return connection.blocked_reason
+
+    def _open(self) -> Connection:
+        """Connect, and make an exchange that goes away with the connection."""
+        self._loop = EventLoop()
+        connection = Connection(self._loop, self._settings, self._name)
+        channel = connection.channel()
+        name = f"{PREFIX}alarms.{secrets.token_hex(6)}"
+        connection.call(
+            f"declaring {name}",
+            lambda done: channel.exchange_declare(
+                name, "direct", durable=False, auto_delete=True, callback=done
+            ),
+        )
+        connection.call(
+            f"declaring {name}",
+            lambda done: channel.queue_declare(
+                name,
+                durable=False,
+                exclusive=True,
+                auto_delete=True,
+                arguments=_NO_ROOM,
+                callback=done,
+            ),
+        )
+        connection.call(
+            f"binding {name}",
+            # its removal removes the exchange
+            lambda done: channel.queue_bind(name, name, "", callback=done),
+        )
+        self._exchange, self._channel, self._connection = name, channel, connection
+        return connection
+
+
+# ── the time ──────────────────────────────────────────────────────────────────────────────────
+
+
+def is_our_clock(settings: ConnectionSettings, now: Callable[[], datetime]) -> bool | None:
+    """Return whether the broker's time is that of *now*, to about a second; None: not known.
+
+    A message that expires at once on its way between two queues of a moment comes with the
+    broker's time. In a cluster it is that of the node we are connected to.
+
+    Raises:
+        TargetUnavailable, AccessRefused: The broker cannot be asked.
+    """
+    connection = open_blocking(settings, "migrator clock")
+    try:
+        before = now()
+        death = _death(connection.channel())
+        after = now()
+    except PIKA_FAILURES as exc:
+        raise closing_error(exc, settings.address) from exc
+    finally:
+        with suppress(*PIKA_FAILURES):
+            connection.close()
+    if death is None:
+        return None
+    # whole seconds, cut off: it was within the second that began then
+    return before - _SECOND - _SLACK <= death <= after + _SLACK
+
+
+def _death(channel: Any) -> datetime | None:
+    """Return the time that the broker writes for a message that expires now."""
+    caught = channel.queue_declare("", exclusive=True).method.queue
+    arguments = {
+        "x-message-ttl": 0,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": caught,
+    }
+    expiring = channel.queue_declare("", exclusive=True, arguments=arguments).method.queue
+    channel.basic_publish("", expiring, b"")
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline_s:
+        method, properties, _ = channel.basic_get(caught, auto_ack=True)
+        if method is not None:
+            found = (properties.headers or {}).get("x-death") or [{}]
+            moment = found[0].get("time")
+            return moment.replace(tzinfo=UTC) if isinstance(moment, datetime) else None
+        time.sleep(_STEP_S)
+    return None

@@ -22,8 +22,7 @@ from migrator.errors import StoreError, StoreUnavailable, TargetError
 from migrator.ledger.clock import DatabaseClock, Doubt
 from migrator.ledger.pause_reasons import Signal
 from migrator.ledger.work import StoreEndpoint
-from migrator.rabbitmq.alarms import AlarmWatch
-from migrator.rabbitmq.clocks import is_our_clock
+from migrator.rabbitmq.server import AlarmWatch, is_our_clock
 from migrator.service.throttle import (
     BooleanThrottle,
     Limits,

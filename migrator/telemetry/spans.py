@@ -5,7 +5,10 @@ Rules of this file:
 * a message's span is a child of the span that sent it, in that span's trace; the message itself
   stays as it is, so its receiver still sees the sender as its parent;
 * only messages whose sender recorded its span have one: sampling was decided there;
-* whatever goes wrong here is told once, and nobody who works notices.
+* whatever goes wrong here is told once, and nobody who works notices;
+* the queue of spans, its thread and the retries are the library's; OTEL_BSP_MAX_QUEUE_SIZE bounds
+  it (2048 spans), and when it is full the oldest are dropped. Whether the collector takes them is
+  told once when that changes.
 
 Names of attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/.
 """
@@ -20,9 +23,10 @@ from itertools import islice
 from typing import Final
 
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -37,7 +41,6 @@ from opentelemetry.trace.span import TraceState
 from migrator import __version__
 from migrator.nservicebus.timeouts import NativeMessage
 from migrator.nservicebus.tracing import TraceContext, Traced, traced
-from migrator.telemetry.export import TellingExporter
 from migrator.telemetry.ports import Passage, Tracer
 
 _log = logging.getLogger(__name__)
@@ -48,6 +51,7 @@ _MOST_LINKS: Final = 128
 _NS_PER_S: Final = 1_000_000_000
 
 _Attributes = Mapping[str, str | int]
+_PATH: Final = "/v1/traces"
 
 
 class OtelTracer:
@@ -164,6 +168,76 @@ def _of_message(message: Traced) -> _Attributes:
     if message.conversation_id is not None:
         found["messaging.message.conversation_id"] = message.conversation_id
     return found
+
+
+# ── on their way to a collector ───────────────────────────────────────────────────────────────
+
+
+def new_exporter(endpoint: str | None) -> TellingExporter:
+    """Return what sends spans to *endpoint*; None: to wherever OTEL_EXPORTER_OTLP_* say.
+
+    Nothing is asked yet; a collector that is not there is found out in the background.
+    """
+    # the library takes the whole address as an argument, and adds the path only to a variable's
+    address = None if endpoint is None else endpoint.rstrip("/") + _PATH
+    return TellingExporter(OTLPSpanExporter(endpoint=address))
+
+
+class TellingExporter(SpanExporter):
+    """Passes spans on, and says when they are lost and when no longer."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        """Nothing is lost yet."""
+        self._exporter = exporter
+        self._lost = 0
+        self._is_over = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send *spans*, trying again for as long as OTEL_EXPORTER_OTLP_TIMEOUT; never raises."""
+        try:
+            result = self._exporter.export(spans)
+        except Exception:
+            # neither the address nor what the collector said: both may hold a secret
+            result = SpanExportResult.FAILURE
+        if result is SpanExportResult.SUCCESS:
+            self._are_taken()
+        else:
+            self._are_lost(len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        """Send nothing more, and give up what is tried again; from any thread, more than once."""
+        if not self._is_over.is_set():
+            self._is_over.set()
+            self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Return what the library's exporter does: it keeps nothing back."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def give_up(self, after_s: float) -> None:
+        """End although spans are left, which had *after_s*."""
+        _log.warning(
+            "the last spans were not sent in time",
+            extra={"action": "traces_lost", "after_s": after_s},
+        )
+        self.shutdown()
+
+    def _are_lost(self, spans: int) -> None:
+        if not self._lost:
+            _log.warning(
+                "spans are lost: the collector does not take them; the work itself goes on",
+                extra={"action": "traces_lost", "spans": spans},
+            )
+        self._lost += spans
+
+    def _are_taken(self) -> None:
+        if self._lost:
+            _log.info(
+                "the collector takes spans again",
+                extra={"action": "traces_sent_again", "lost_spans": self._lost},
+            )
+        self._lost = 0
 
 
 _: type[Tracer] = OtelTracer

@@ -38,11 +38,11 @@ from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import BROKER_INSTRUCTIONS
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.connection import ConnectionSettings, LastUsed
 from migrator.rabbitmq.entities import Kind
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.publisher import WindowLimits
+from migrator.rabbitmq.server import is_our_clock
 from migrator.transfer.broker import (
     LinkSettings,
     Move,

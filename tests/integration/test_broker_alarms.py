@@ -17,9 +17,9 @@ from migrator.errors import TargetUnavailable
 from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.broker import BrokerFacts
 from migrator.rabbitmq.addresses import parse_addresses
-from migrator.rabbitmq.alarms import AlarmWatch
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.names import least_grants
+from migrator.rabbitmq.server import AlarmWatch
 from migrator.service.throttle_signals import measure_destinations, measure_levels
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy

@@ -13,7 +13,7 @@ import pytest
 from migrator.errors import AccessRefused, ConfigError, TargetError, TargetUnavailable
 from migrator.rabbitmq.connection import EntityAbsent, TlsFiles
 from migrator.rabbitmq.management import ManagementApi, ManagementSettings, management_settings
-from migrator.rabbitmq.server import find_queues, has_stream_queues, server_facts
+from migrator.rabbitmq.server import find_queues, server_facts
 from tests.conftest import Vhost
 from tests.unit.rabbitmq.material import connection, plain_channel, wait_until
 
@@ -24,7 +24,7 @@ def _settings(vhost: Vhost, url: str | None = None) -> ManagementSettings:
 
 
 def test_version_flags_and_alarms(vhost: Vhost) -> None:
-    """Version, feature flags and alarms are read; streams are known to be there."""
+    """Version, feature flags and alarms are read."""
     with ManagementApi(_settings(vhost)) as management:
         version = management.version()
         assert management.feature_flags()["quorum_queue"] == "enabled"
@@ -35,7 +35,6 @@ def test_version_flags_and_alarms(vhost: Vhost) -> None:
     assert facts.release >= (3, 8)
     assert facts.product == "RabbitMQ"
     assert facts.frame_max_bytes == 131_072
-    assert has_stream_queues(connection(vhost.amqp_url))
     assert not vhost.node.api("GET", f"queues/{vhost.name}")  # the probe is gone
 
 

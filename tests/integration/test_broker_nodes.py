@@ -14,10 +14,10 @@ from dev.processes import free_port
 from migrator.errors import AccessRefused, TargetUnavailable
 from migrator.rabbitmq.addresses import BrokerAddress, parse_address
 from migrator.rabbitmq.admin import admin_session
-from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.connection import ConnectionSettings
 from migrator.rabbitmq.event_loop import Connection, EventLoop
 from migrator.rabbitmq.management import ManagementApi, management_settings
+from migrator.rabbitmq.server import is_our_clock
 from tests.conftest import Vhost
 from tests.support.proxy import Proxy
 

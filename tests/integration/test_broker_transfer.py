@@ -16,9 +16,9 @@ from migrator.delays.scan import LevelMessage, utc_now
 from migrator.delays.topology import create_delays
 from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.timeouts import QueueName
-from migrator.rabbitmq.clocks import is_our_clock
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.properties import read_properties
+from migrator.rabbitmq.server import is_our_clock
 from migrator.transfer.broker import (
     LinkSettings,
     Move,

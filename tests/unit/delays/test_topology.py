@@ -59,14 +59,6 @@ def test_entities_are_told_by_condition() -> None:
     assert [entity.name for entity in found.having(Presence.WRONG)] == ["q0", "q2"]
 
 
-@pytest.mark.parametrize(("ready", "expected"), [(None, {}), (0, {"q0": 0}), (5, {"q0": 5})])
-def test_waiting_messages_are_told_where_somebody_looked(
-    ready: int | None, expected: dict[str, int]
-) -> None:
-    """Zero is an answer, nothing is none."""
-    assert inspection(Presence.PRESENT, ready=ready).ready_by_level == expected
-
-
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
