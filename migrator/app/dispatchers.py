@@ -18,7 +18,7 @@ from migrator.dispatcher.ledger import DispatchedBatches
 from migrator.dispatcher.loop import Dispatcher, DispatcherPlan
 from migrator.dispatcher.receive import DelayedMessageHandler, Storing
 from migrator.dispatcher.routes import RabbitRoutes
-from migrator.ledger.held_destinations import SqlHeldDestinations
+from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
@@ -108,7 +108,7 @@ class DispatcherWiring:
         """Return the dispatcher of *plan*; see ``Dispatcher`` for the rest."""
         app = self._app
         return Dispatcher(
-            plan,
+            plan=plan,
             poller=self._poller(plan.endpoint, run),
             handler=self._handler(plan),
             connection=app.connection,
@@ -129,7 +129,7 @@ class DispatcherWiring:
             claims=app.sql_side(wanted_for="dispatching").claims,
             batches=app.batches,
             dispatched=DispatchedBatches(app.engine, app.tables),
-            held=SqlHeldDestinations(app.engine, app.tables),
+            held=HeldDestinations(SqlHeldDestinations(app.engine, app.tables), endpoint),
             routes=self._routes,
             clock=app.clock,
             rules=PollRules(
@@ -153,13 +153,18 @@ class DispatcherWiring:
         rules = app.rules_of(endpoint.name)
         if app.settings.endpoint(endpoint.name).mode is EndpointMode.FORWARD:
             return Forwarding(
-                intake,
-                endpoint,
+                intake=intake,
+                endpoint=endpoint,
                 destinations=app.destinations,
                 clock=app.clock,
                 rules=rules,
                 fault=app.fault,
             )
         return Storing(
-            intake, endpoint, routes=self._routes, clock=app.clock, rules=rules, fault=app.fault
+            intake=intake,
+            endpoint=endpoint,
+            routes=self._routes,
+            clock=app.clock,
+            rules=rules,
+            fault=app.fault,
         )

@@ -28,7 +28,7 @@ from migrator.dispatcher.receive import Receiver, next_chunk, not_understood
 from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.rules import to_dispatch
 from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefused
-from migrator.ledger.held_destinations import HeldDestinations, SqlHeldDestinations, is_over
+from migrator.ledger.held_destinations import HeldDestinations, is_over
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Backoff, Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
@@ -121,48 +121,33 @@ class Sending:
         self.answered.add(row.row_index)
 
 
+@dataclass(kw_only=True)
 class Poller:
     """Claims and settles for one endpoint; used by one thread at a time."""
 
-    def __init__(
-        self,
-        *,
-        endpoint: StoreEndpoint,
-        run: RunId,
-        claims: SqlClaims,
-        batches: Batches,
-        dispatched: DispatchedBatches,
-        held: SqlHeldDestinations,
-        routes: RabbitRoutes,
-        clock: Clock,
-        rules: PollRules,
-        conversion: Rules,
-        fault: FaultPoint,
-        read_due_times: Callable[[StoreEndpoint], DueTimeReading],
-    ) -> None:
-        """Look for rows of *endpoint*.
+    endpoint: StoreEndpoint
+    run: RunId
+    claims: SqlClaims
+    batches: Batches
+    dispatched: DispatchedBatches
+    held: HeldDestinations
+    routes: RabbitRoutes
+    clock: Clock
+    rules: PollRules
+    conversion: Rules
+    fault: FaultPoint
+    read_due_times: Callable[[StoreEndpoint], DueTimeReading]
+    """Asked before the first claim, and now and then after that."""
 
-        *read_due_times* is asked before the first claim, and now and then after that.
-        """
-        self.endpoint = endpoint
-        self._run = run
-        self._claims = claims
-        self._batches = batches
-        self._dispatched = dispatched
-        self.routes = routes
-        self._clock = clock
-        self.rules = rules
-        self._conversion = conversion
-        self._fault = fault
-        self._read_due_times = read_due_times
+    def __post_init__(self) -> None:
+        """Begin with nothing in hand."""
         self._due_times_at_s = float("-inf")
         self.sending: dict[BatchId, Sending] = {}
         """Batches that are being sent, by what this process knows; the broker's thread has it."""
-        self.held = HeldDestinations(held, endpoint)
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""
-        self._conversion = replace(self._conversion, frame_max_bytes=frame_max_bytes)
+        self.conversion = replace(self.conversion, frame_max_bytes=frame_max_bytes)
 
     # ── claiming ────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +165,7 @@ class Poller:
         self.held.load()
         return [
             self._prepared(batch, lease, skip=answered.get(batch.id, ()))
-            for batch in self._batches.open_batches(lease)
+            for batch in self.batches.open_batches(lease)
             if batch.id not in but_for
         ]
 
@@ -191,7 +176,7 @@ class Poller:
         as long, and a crash would send all of it again.
         """
         self._try_held()
-        now = self._clock.now()
+        now = self.clock.now()
         not_for = self.held.not_now(now)
         found = []
         for until in (now, now + self.rules.look_ahead):
@@ -204,15 +189,15 @@ class Poller:
 
     def claim_these(self, ids: Collection[TimeoutId], lease: Lease) -> Claimed | None:
         """Claim exactly these rows, as far as they exist and are due; None when there is none."""
-        until = self._clock.now() + self.rules.look_ahead
+        until = self.clock.now() + self.rules.look_ahead
         return self._claim(lease, until=until, only=ids, not_for=())
 
     def _check_due_times(self) -> None:
         """Refuse to claim while due times are of another zone than they are read in."""
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         if now_s < self._due_times_at_s:
             return
-        reading = self._read_due_times(self.endpoint)
+        reading = self.read_due_times(self.endpoint)
         if reading.is_refused:
             raise PreflightRefused(f"time_zone: {reading.text}; {reading.remedy}")
         if reading.comparable:
@@ -228,7 +213,7 @@ class Poller:
     ) -> Claimed | None:
         self._check_due_times()
         request = ClaimRequest(
-            run=self._run,
+            run=self.run,
             endpoint=self.endpoint,
             lease=lease,
             mode=Mode.DISPATCH,
@@ -240,16 +225,16 @@ class Poller:
             only=only,
             not_for=not_for,
         )
-        claim = self._claims.claim(request)
+        claim = self.claims.claim(request)
         if claim is None:
             return None
-        self._fault("dispatch.claimed")
+        self.fault("dispatch.claimed")
         return self._prepared(claim.batch, lease)
 
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
         was_full = batch.size >= self.rules.max_rows or batch.body_bytes >= self.rules.max_bytes
-        rows = [row for row in self._batches.rows(batch) if row.row_index not in skip]
-        converted = {row.row_index: to_dispatch(row, rules=self._conversion) for row in rows}
+        rows = [row for row in self.batches.rows(batch) if row.row_index not in skip]
+        converted = {row.row_index: to_dispatch(row, rules=self.conversion) for row in rows}
         unfit = [found for found in converted.values() if isinstance(found, Quarantine)]
         fit = {n: found for n, found in converted.items() if isinstance(found, NativeMessage)}
         routes = self.routes.routes({message.destination for message in fit.values()})
@@ -265,8 +250,8 @@ class Poller:
             else:
                 ready.append(StoredRow(batch=batch.id, message=message, route=route, row=row))
         batch = self._put_aside(batch, unfit, list(lost.values()), lease)
-        batch = self._batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
-        self._fault("dispatch.begun")
+        batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
+        self.fault("dispatch.begun")
         return Claimed(batch=batch, rows=ready, was_full=was_full)
 
     def _put_aside(
@@ -287,15 +272,15 @@ class Poller:
             if not r.destination
         ]
         if unfit or nameless:
-            self._batches.quarantine(batch, [*unfit, *nameless], lease)
+            self.batches.quarantine(batch, [*unfit, *nameless], lease)
         waiting = {r.row_index: (r.destination, w) for r, w in lost if r.destination}
         for column, why in dict(waiting.values()).items():
-            self.held.note_lost(column, why, now=self._clock.now())
-        return self._claims.give_back(batch, waiting.keys(), lease) if waiting else batch
+            self.held.note_lost(column, why, now=self.clock.now())
+        return self.claims.give_back(batch, waiting.keys(), lease) if waiting else batch
 
     def _try_held(self) -> None:
         """Ask whether held destinations can be reached again; wait longer where they cannot."""
-        now = self._clock.now()
+        now = self.clock.now()
         to_try = {held: self._queue_of(held.destination) for held in self.held.to_try(now)}
         if not to_try:
             return
@@ -307,22 +292,22 @@ class Poller:
                 self.held.free([held.destination])
 
     def _queue_of(self, column: str) -> QueueName:
-        return destination_of(column, {}, self._conversion.destination_map)
+        return destination_of(column, {}, self.conversion.destination_map)
 
     # ── settling ────────────────────────────────────────────────────────────────────────────
 
     def settle(self, sending: Sending, lease: Lease) -> None:
         """Record that every row of a batch was answered; what the broker returned goes back."""
-        self._fault("dispatch.confirmed")
+        self.fault("dispatch.confirmed")
         batch = self._put_aside(sending.batch, sending.unfit, sending.returned, lease)
         self.routes.forget({self._queue_of(row.destination or "") for row, _ in sending.returned})
         self.held.free(sending.reached)
-        self._batches.advance(batch, Event.ALL_DISPATCHED, lease)
-        self._fault("dispatch.settled")
+        self.batches.advance(batch, Event.ALL_DISPATCHED, lease)
+        self.fault("dispatch.settled")
 
     def prune(self, lease: Lease) -> int:
         """Forget some of what was dispatched long ago; return how many rows."""
-        return self._dispatched.prune(lease, older_than=self.rules.remember)
+        return self.dispatched.prune(lease, older_than=self.rules.remember)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,33 +318,23 @@ class _Claiming:
     deliveries: Sequence[Delivery] = ()
 
 
+@dataclass(kw_only=True)
 class DueRows:
     """The batches that one session has in hand."""
 
-    def __init__(
-        self,
-        poller: Poller,
-        *,
-        lease: Lease,
-        outbox: Outbox,
-        time: DatabaseTime,
-        receiver: Receiver,
-        background: Executor,
-        fault: FaultPoint,
-        settled: Callable[[int, float], None],
-    ) -> None:
-        """Claim under *lease* into *outbox*; *receiver* settles control messages.
+    poller: Poller
+    lease: Lease
+    outbox: Outbox
+    time: DatabaseTime
+    receiver: Receiver
+    """Settles control messages."""
+    background: Executor
+    fault: FaultPoint
+    settled: Callable[[int, float], None]
+    """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
-        *settled* is told of each batch that is: rows sent, and seconds since they were claimed.
-        """
-        self._poller = poller
-        self._lease = lease
-        self._outbox = outbox
-        self._time = time
-        self._receiver = receiver
-        self._background = background
-        self._fault = fault
-        self._tell_settled = settled
+    def __post_init__(self) -> None:
+        """Begin with nothing in hand."""
         self._control: deque[Delivery] = deque()
         self._claim: _Claiming | None = None
         self._settling: dict[BatchId, Future[None]] = {}
@@ -368,19 +343,19 @@ class DueRows:
         self._claims_in_vain = False
         """The last claim failed; that what is left can be looked for does not mend it."""
         self._backoff = Backoff(
-            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=time.monotonic_s
+            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=self.time.monotonic_s
         )
         self.error: MigratorError | None = None
         """What keeps the store from doing its part; it is tried again."""
         self._next_poll_s = float("-inf")
-        self._next_prune_s = time.monotonic_s() + _PRUNE_EVERY_S
+        self._next_prune_s = self.time.monotonic_s() + _PRUNE_EVERY_S
         self.has_polled = False
         """The store has answered this session."""
 
     @property
     def endpoint(self) -> EndpointName:
         """Whose rows they are."""
-        return self._poller.endpoint.name
+        return self.poller.endpoint.name
 
     @property
     def pending(self) -> Sequence[Future[object]]:
@@ -416,16 +391,16 @@ class DueRows:
 
     def sending(self, item: StoredRow) -> Sending:
         """Return what is known of the batch of *item*."""
-        return self._poller.sending[item.batch]
+        return self.poller.sending[item.batch]
 
     def forget_routes(self, names: Collection[QueueName]) -> None:
         """Have it asked anew how *names* are reached."""
-        self._poller.routes.forget(names)
+        self.poller.routes.forget(names)
 
     def settle_answered(self, items: Sequence[Item]) -> None:
         """Settle the batches of *items* of which every row has an answer now."""
         for batch in {item.batch for item in items if isinstance(item, StoredRow)}:
-            self._settle_if_answered(self._poller.sending[batch])
+            self._settle_if_answered(self.poller.sending[batch])
 
     def begin(self, *, may_take: bool) -> None:
         """Begin with the next claim, unless one is under way or just failed."""
@@ -438,25 +413,25 @@ class DueRows:
         elif self._control:
             self._begin_control()
         elif self._now_s() >= self._next_poll_s:
-            self._claim = _Claiming(self._background.submit(self._poll))
+            self._claim = _Claiming(self.background.submit(self._poll))
 
     def _begin_looking_back(self) -> None:
         """Take up what is claimed and in nobody's hands: an earlier session's, or a lost answer."""
-        poller, lease, active = self._poller, self._lease, frozenset(self._active)
+        poller, lease, active = self.poller, self.lease, frozenset(self._active)
         answered = {batch: frozenset(known.answered) for batch, known in poller.sending.items()}
 
         def look() -> Sequence[Claimed]:
             return poller.left_open(lease, answered=answered, but_for=active)
 
-        self._claim = _Claiming(self._background.submit(look))
+        self._claim = _Claiming(self.background.submit(look))
 
     def _poll(self) -> Sequence[Claimed]:
         """Run in the background."""
-        self._time.read()
+        self.time.read()
         if self._now_s() >= self._next_prune_s:
-            forgotten = self._poller.prune(self._lease)
+            forgotten = self.poller.prune(self.lease)
             self._next_prune_s = self._now_s() + (_PRUNE_AGAIN_S if forgotten else _PRUNE_EVERY_S)
-        return self._poller.claim_due(self._lease)
+        return self.poller.claim_due(self.lease)
 
     def _begin_control(self) -> None:
         """Claim the rows that control messages name; what is not due is the poller's."""
@@ -467,16 +442,16 @@ class DueRows:
                 ids[read_control(delivery.message)] = None
                 understood.append(delivery)
             except NotUnderstood as exc:
-                self._receiver.fail(delivery, not_understood(exc))
+                self.receiver.fail(delivery, not_understood(exc))
         if not ids:
             return
-        poller, lease = self._poller, self._lease
+        poller, lease = self.poller, self.lease
 
         def claim() -> Sequence[Claimed]:
             claimed = poller.claim_these(tuple(ids), lease)
             return () if claimed is None else (claimed,)
 
-        self._claim = _Claiming(self._background.submit(claim), understood)
+        self._claim = _Claiming(self.background.submit(claim), understood)
 
     def _finish_claim(self) -> None:
         if self._claim is None or not self._claim.pending.done():
@@ -500,8 +475,8 @@ class DueRows:
         if self._may_have_left:
             self._has_looked_back()
         elif claim.deliveries:
-            self._fault("control.claimed")
-            self._receiver.settle(claim.deliveries)
+            self.fault("control.claimed")
+            self.receiver.settle(claim.deliveries)
         else:
             self._has_polled(found)
 
@@ -513,17 +488,17 @@ class DueRows:
 
     def _has_looked_back(self) -> None:
         self._may_have_left = False
-        for batch in [known for known in self._poller.sending if known not in self._active]:
-            del self._poller.sending[batch]  # settled after all, or another owner did it
+        for batch in [known for known in self.poller.sending if known not in self._active]:
+            del self.poller.sending[batch]  # settled after all, or another owner did it
 
     def _has_polled(self, found: Sequence[Claimed]) -> None:
         if not any(claimed.was_full for claimed in found):
-            self._next_poll_s = self._now_s() + self._poller.rules.every.total_seconds()
+            self._next_poll_s = self._now_s() + self.poller.rules.every.total_seconds()
         self.has_polled = True
 
     def _begin_sending(self, claimed: Claimed) -> None:
         """Put a claimed batch's rows into the outbox, but for those already sent."""
-        sending = self._poller.sending.setdefault(
+        sending = self.poller.sending.setdefault(
             claimed.batch.id, Sending(batch=claimed.batch, begun_s=self._now_s())
         )
         sending.batch = claimed.batch
@@ -531,15 +506,15 @@ class DueRows:
         self._active.add(claimed.batch.id)
         for row in claimed.rows:
             if row.row.row_index in sending.waiting:
-                self._outbox.add(row, due_at=row.message.due_at)
+                self.outbox.add(row, due_at=row.message.due_at)
         self._settle_if_answered(sending)
 
     def _settle_if_answered(self, sending: Sending) -> None:
         batch = sending.batch.id
         if sending.waiting or batch in self._settling:
             return
-        poller, lease = self._poller, self._lease
-        self._settling[batch] = self._background.submit(lambda: poller.settle(sending, lease))
+        poller, lease = self.poller, self.lease
+        self._settling[batch] = self.background.submit(lambda: poller.settle(sending, lease))
 
     def _finish_settling(self) -> None:
         for batch, pending in [*self._settling.items()]:
@@ -554,12 +529,12 @@ class DueRows:
             except MigratorError as exc:
                 self._look_back_after(exc)  # what was sent stays known
             else:
-                self._count(self._poller.sending.pop(batch, None))
+                self._count(self.poller.sending.pop(batch, None))
 
     def _count(self, sending: Sending | None) -> None:
         if sending is not None:
             sent = len(sending.answered) - len(sending.returned) - len(sending.unfit)
-            self._tell_settled(max(sent, 0), self._now_s() - sending.begun_s)
+            self.settled(max(sent, 0), self._now_s() - sending.begun_s)
 
     def _now_s(self) -> float:
-        return self._time.monotonic_s()
+        return self.time.monotonic_s()

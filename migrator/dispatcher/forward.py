@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from migrator.delays.destinations import Destinations
 from migrator.delays.routing import LONGEST_DELAY
@@ -23,43 +24,32 @@ from migrator.dispatcher.receive import (
     understood,
 )
 from migrator.dispatcher.rules import to_forward
-from migrator.ledger.work import Clock, FaultPoint, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Rules
+from migrator.ledger.work import Lease
+from migrator.nservicebus.conversion import Quarantine
 from migrator.nservicebus.satellites import ClearTimeouts
 from migrator.nservicebus.timeouts import NativeMessage
-from migrator.stores.sql.intake import SqlIntake
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True)
 class Forwarding(DelayedMessageHandler):
     """Makes native messages of what comes in."""
 
-    def __init__(
-        self,
-        intake: SqlIntake,
-        endpoint: StoreEndpoint,
-        *,
-        destinations: Destinations,
-        clock: Clock,
-        rules: Rules,
-        fault: FaultPoint,
-    ) -> None:
-        """Bind *destinations* before a message for them enters the delays."""
-        super().__init__(intake, endpoint, clock=clock, rules=rules, fault=fault)
-        self._destinations = destinations
+    destinations: Destinations
+    """Bound before a message for them enters the delays."""
 
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
         """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
         handled = Handled()
-        now = self._clock.now()
+        now = self.clock.now()
         for_store: list[Read] = []
         ready: list[tuple[Delivery, NativeMessage]] = []
         for read in understood(deliveries, handled):
             if isinstance(read.asks, ClearTimeouts) or read.asks.due_at > now + LONGEST_DELAY:
                 for_store.append(read)
                 continue
-            found = to_forward(read.asks, rules=self._rules, now=now)
+            found = to_forward(read.asks, rules=self.rules, now=now)
             if isinstance(found, Quarantine):
                 handled.failed.append((read.delivery, never_sent(found)))
             else:
@@ -76,8 +66,8 @@ class Forwarding(DelayedMessageHandler):
         return handled
 
     def _forward(self, ready: Sequence[tuple[Delivery, NativeMessage]], handled: Handled) -> None:
-        unreachable = self._destinations.unreachable({m.destination for _, m in ready})
-        now = self._clock.now()
+        unreachable = self.destinations.unreachable({m.destination for _, m in ready})
+        now = self.clock.now()
         for delivery, message in ready:
             if message.destination in unreachable:
                 failure = not_reached(unreachable[message.destination])

@@ -67,52 +67,31 @@ class DispatcherPlan:
     """Nothing is to be dispatched any more; what an earlier process left open is finished."""
 
 
+@dataclass(kw_only=True)
 class Dispatcher:
     """What outlives the links of one endpoint's dispatcher; ``open`` makes the next one."""
 
-    def __init__(
-        self,
-        plan: DispatcherPlan,
-        *,
-        poller: Poller,
-        handler: DelayedMessageHandler | None,
-        connection: ConnectionSettings,
-        clock: Clock,
-        storing: Executor,
-        claiming: Executor,
-        fault: FaultPoint,
-        tracer: Tracer,
-        sent: Callable[[float], None],
-        settled: Callable[[int, float], None],
-    ) -> None:
-        """Dispatch as *plan* says.
+    plan: DispatcherPlan
+    poller: Poller
+    handler: DelayedMessageHandler | None
+    """Stores or forwards what comes in; None: nothing is consumed."""
+    connection: ConnectionSettings
+    clock: Clock
+    storing: Executor
+    """Runs the handler, one chunk after the other."""
+    claiming: Executor
+    """Runs the poller, one claim or batch after the other."""
+    fault: FaultPoint
+    tracer: Tracer
+    sent: Callable[[float], None]
+    """Told of each stored row that the broker took: how many seconds after its due time."""
+    settled: Callable[[int, float], None]
+    """Told of each batch that is: rows sent, and seconds since they were claimed."""
 
-        Args:
-            plan: Queues and limits.
-            poller: Claims and settles stored rows.
-            handler: Stores or forwards what comes in; None: nothing is consumed.
-            connection: Where the broker is.
-            clock: The database's.
-            storing: Runs the handler, one chunk after the other.
-            claiming: Runs the poller, one claim or batch after the other.
-            fault: Told of each step.
-            tracer: Told of what the broker took.
-            sent: Told of each stored row that the broker took: seconds after its due time.
-            settled: Told of each settled batch: rows sent, and seconds since they were claimed.
-        """
-        self.plan = plan
-        self.poller = poller
-        self.handler = handler
-        self.clock = clock
-        self.storing = storing
-        self.claiming = claiming
-        self.fault = fault
-        self.tracer = tracer
-        self.sent = sent
-        self.settled = settled
-        self.log_limiter = LogRateLimiter(clock.monotonic_s)
+    def __post_init__(self) -> None:
+        """Begin with nothing in hand."""
+        self.log_limiter = LogRateLimiter(self.clock.monotonic_s)
         self.detector = PoisonMessageDetector()
-        self._connection = connection
 
     def open(self, lease: Lease, guard: Callable[[], None]) -> DispatcherSession:
         """Declare the retry queues and connect; *guard* raises when all must end at once.
@@ -124,7 +103,7 @@ class Dispatcher:
         plan = self.plan
         existing = self._prepared_queues()
         link = open_satellite_link(
-            self._connection,
+            self.connection,
             endpoint=str(plan.endpoint.name),
             owner=lease.owner.split("/")[0],
             limits=plan.limits,
@@ -142,7 +121,7 @@ class Dispatcher:
         if plan.timeouts_queue is None:
             return frozenset()
         wanted = [queue for queue in (plan.timeouts_queue, plan.control_queue) if queue is not None]
-        with admin_session(self._connection, purpose="prepare the satellites' queues") as admin:
+        with admin_session(self.connection, purpose="prepare the satellites' queues") as admin:
             declare_retry_queues(admin, plan.timeouts_queue, plan.retry_delays_s)
             return frozenset(queue for queue in wanted if admin.queue(queue) is not None)
 
@@ -199,7 +178,7 @@ class DispatcherSession:
             log_limiter=dispatcher.log_limiter,
         )
         self._receiver = Receiver(
-            dispatcher.handler,
+            handler=dispatcher.handler,
             lease=lease,
             link=link,
             policy=policy,
@@ -209,7 +188,7 @@ class DispatcherSession:
             fault=dispatcher.fault,
         )
         self._rows = DueRows(
-            dispatcher.poller,
+            poller=dispatcher.poller,
             lease=lease,
             outbox=self._outbox,
             time=self._time,
@@ -219,7 +198,7 @@ class DispatcherSession:
             settled=dispatcher.settled,
         )
         self._sender = Sender(
-            link,
+            link=link,
             outbox=self._outbox,
             time=self._time,
             receiver=self._receiver,

@@ -68,24 +68,15 @@ class Read:
     asks: DelayedMessage | ClearTimeouts
 
 
+@dataclass(kw_only=True)
 class DelayedMessageHandler(ABC):
     """What a dispatcher does with messages of ``.Timeouts``: store them, or forward them."""
 
-    def __init__(
-        self,
-        intake: SqlIntake,
-        endpoint: StoreEndpoint,
-        *,
-        clock: Clock,
-        rules: Rules,
-        fault: FaultPoint,
-    ) -> None:
-        """Write to the store of *endpoint*; convert by *rules*."""
-        self._intake = intake
-        self._endpoint = endpoint
-        self._clock = clock
-        self._rules = rules
-        self._fault = fault
+    intake: SqlIntake
+    endpoint: StoreEndpoint
+    clock: Clock
+    rules: Rules
+    fault: FaultPoint
 
     @abstractmethod
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
@@ -98,14 +89,14 @@ class DelayedMessageHandler(ABC):
 
     def limit_frames(self, frame_max_bytes: int) -> None:
         """Convert for a connection that negotiated this frame size; 0: no limit."""
-        self._rules = replace(self._rules, frame_max_bytes=frame_max_bytes)
+        self.rules = replace(self.rules, frame_max_bytes=frame_max_bytes)
 
     def _apply(self, reads: Sequence[Read], lease: Lease, handled: Handled) -> Applied:
         """Write what *reads* ask of the store; a row that the database refuses fails alone."""
         if not reads:
             return _NOTHING
         try:
-            applied = self._intake.apply(self._endpoint, [read.asks for read in reads], lease)
+            applied = self.intake.apply(self.endpoint, [read.asks for read in reads], lease)
         except RowRefused as exc:
             if len(reads) > 1:
                 parts = [self._apply([read], lease, handled) for read in reads]
@@ -117,32 +108,21 @@ class DelayedMessageHandler(ABC):
             failure = Failure(kind="migrator.RowRefused", text=str(exc))
             handled.failed.append((reads[0].delivery, failure))
             return _NOTHING
-        self._fault("intake.stored")
+        self.fault("intake.stored")
         handled.settled += [read.delivery for read in reads]
         return applied
 
 
+@dataclass(kw_only=True)
 class Storing(DelayedMessageHandler):
     """Stores messages as the timeout manager does; what is due at once goes on as it is."""
 
-    def __init__(
-        self,
-        intake: SqlIntake,
-        endpoint: StoreEndpoint,
-        *,
-        routes: RabbitRoutes,
-        clock: Clock,
-        rules: Rules,
-        fault: FaultPoint,
-    ) -> None:
-        """Send by *routes* what is due at once."""
-        super().__init__(intake, endpoint, clock=clock, rules=rules, fault=fault)
-        self._routes = routes
+    routes: RabbitRoutes
 
     def handle(self, deliveries: Sequence[Delivery], lease: Lease) -> Handled:
         """Return what became of *deliveries*; see ``DelayedMessageHandler``."""
         handled = Handled()
-        soon_until = self._clock.now() + _AT_ONCE
+        soon_until = self.clock.now() + _AT_ONCE
         soon: list[tuple[Delivery, DelayedMessage]] = []
         rest: list[Read] = []
         for read in understood(deliveries, handled):
@@ -168,18 +148,18 @@ class Storing(DelayedMessageHandler):
     def _pass_on(self, soon: Sequence[tuple[Delivery, DelayedMessage]], handled: Handled) -> None:
         ready: list[tuple[Delivery, NativeMessage]] = []
         for delivery, delayed in soon:
-            found = to_pass_on(delayed, rules=self._rules)
+            found = to_pass_on(delayed, rules=self.rules)
             if isinstance(found, Quarantine):
                 handled.failed.append((delivery, never_sent(found)))
             else:
                 ready.append((delivery, found))
         if not ready:
             return
-        routes = self._routes.routes({message.destination for _, message in ready})
+        routes = self.routes.routes({message.destination for _, message in ready})
         for delivery, message in ready:
             route = routes[message.destination]
             if isinstance(route, Unreachable):
-                self._routes.forget([message.destination])
+                self.routes.forget([message.destination])
                 handled.failed.append((delivery, not_reached(route)))
             else:
                 item = PassedOn(delivery=delivery, message=message, route=route)
@@ -225,34 +205,25 @@ def not_reached(why: Unreachable) -> Failure:
 # ── deliveries in hand, in the thread that serves the broker ───────────────────────────────────
 
 
+@dataclass(kw_only=True)
 class Receiver:
     """Deliveries of ``<queue>.Timeouts`` on their way through the handler into the outbox."""
 
-    def __init__(
-        self,
-        handler: DelayedMessageHandler | None,
-        *,
-        lease: Lease,
-        link: SatelliteLink,
-        policy: RecoverabilityPolicy,
-        outbox: Outbox,
-        time: DatabaseTime,
-        background: Executor,
-        fault: FaultPoint,
-    ) -> None:
-        """Handle what *link* delivers; without *handler* there is nothing to be delivered."""
-        self._handler = handler
-        self._lease = lease
-        self._link = link
-        self._policy = policy
-        self._outbox = outbox
-        self._time = time
-        self._background = background
-        self._fault = fault
+    handler: DelayedMessageHandler | None
+    lease: Lease
+    link: SatelliteLink
+    policy: RecoverabilityPolicy
+    outbox: Outbox
+    time: DatabaseTime
+    background: Executor
+    fault: FaultPoint
+
+    def __post_init__(self) -> None:
+        """Begin with nothing in hand."""
         self._waiting: deque[Delivery] = deque()
         self._in_work: Sequence[Delivery] = ()
         self._backoff = Backoff(
-            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=time.monotonic_s
+            first_s=FIRST_PAUSE_S, most_s=LONGEST_PAUSE_S, monotonic_s=self.time.monotonic_s
         )
         self.error: MigratorError | None = None
         """What kept store or broker from doing their part; it is tried again."""
@@ -266,11 +237,11 @@ class Receiver:
 
     def add(self, delivery: Delivery) -> None:
         """Put a delivery behind the others; one that came back often is replaced by a copy."""
-        copy = self._policy.renewal(delivery)
+        copy = self.policy.renewal(delivery)
         if copy is None:
             self.add_as_it_is(delivery)
         else:
-            self._outbox.add(copy, due_at=self._time.now())
+            self.outbox.add(copy, due_at=self.time.now())
 
     def add_as_it_is(self, delivery: Delivery) -> None:
         """Put a delivery behind the others, however often it came back."""
@@ -278,13 +249,13 @@ class Receiver:
 
     def begin(self) -> None:
         """Begin with the next chunk, unless one is under way or just failed."""
-        handler = self._handler
+        handler = self.handler
         if self.pending is not None or not self._waiting or handler is None:
             return
         if self._backoff.is_over:
-            chunk, lease = next_chunk(self._waiting), self._lease
+            chunk, lease = next_chunk(self._waiting), self.lease
             self._in_work = chunk
-            self.pending = self._background.submit(lambda: handler.handle(chunk, lease))
+            self.pending = self.background.submit(lambda: handler.handle(chunk, lease))
 
     def finish(self) -> None:
         """Settle the chunk that was handled; what it wants sent waits in the outbox.
@@ -310,26 +281,26 @@ class Receiver:
         self.error = None
         self.settle(handled.settled)
         if handled.settled:
-            self._fault("intake.acked")
+            self.fault("intake.acked")
         for item, due_at in handled.items:
-            self._outbox.add(item, due_at=due_at)
+            self.outbox.add(item, due_at=due_at)
         for delivery, failure in reversed(handled.failed):  # those tried again keep their order
             self.fail(delivery, failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """Have *delivery* tried again at once, or a copy of it sent where it is tried later."""
-        now = self._time.now()
-        copy = self._policy.next_step(delivery, failure, now=now)
+        now = self.time.now()
+        copy = self.policy.next_step(delivery, failure, now=now)
         if copy is None:
             self._waiting.appendleft(delivery)
         else:
-            self._outbox.add(copy, due_at=now)
+            self.outbox.add(copy, due_at=now)
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge *deliveries*: what they asked for is safe elsewhere."""
         tags = [delivery.tag for delivery in deliveries]
-        self._link.acknowledge(tags)
-        self._policy.forget(tags)
+        self.link.acknowledge(tags)
+        self.policy.forget(tags)
 
 
 def next_chunk(deliveries: deque[Delivery]) -> Sequence[Delivery]:

@@ -6,7 +6,6 @@ share: what is kept of the headers, how they become properties, and what the bro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -42,8 +41,7 @@ def to_dispatch(timeout: StoredTimeout, *, rules: Rules) -> NativeMessage | Quar
         timeout: One claimed row.
         rules: Limits of the broker, and renamed destinations.
     """
-
-    def dispatched() -> NativeMessage:
+    try:
         stored = readable_headers(timeout, rules)
         form = Form(
             message_id=h.message_id(stored) or timeout.id,
@@ -52,8 +50,8 @@ def to_dispatch(timeout: StoredTimeout, *, rules: Rules) -> NativeMessage | Quar
             longest_name_bytes=SHORT_STRING_BYTES,
         )
         return fitting(timeout, stored, form, _undelayed(rules))
-
-    return _sent_or_not(timeout, dispatched)
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
 
 
 def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quarantine:
@@ -64,7 +62,7 @@ def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quar
     """
     timeout = _as_row(delayed)
 
-    def passed_on() -> NativeMessage:
+    try:
         form = Form(
             message_id=delayed.native_id,
             due_at=delayed.due_at,
@@ -72,8 +70,8 @@ def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quar
             longest_name_bytes=SHORT_STRING_BYTES,
         )
         return fitting(timeout, delayed.headers, form, _undelayed(rules))
-
-    return _sent_or_not(timeout, passed_on)
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
 
 
 def to_forward(
@@ -90,29 +88,20 @@ def to_forward(
     """
     timeout = _as_row(delayed)
 
-    def forwarded() -> NativeMessage:
+    try:
         form = Form(
             message_id=h.message_id(delayed.headers) or delayed.native_id,
             due_at=delayed.due_at,
             added=delay_headers(delayed.due_at, delayed.headers, now),
         )
         return fitting(timeout, delayed.headers, form, rules)
-
-    return _sent_or_not(timeout, forwarded)
+    except Unfit as unfit:
+        return quarantine(timeout, unfit)
 
 
 def sent_at(message: NativeMessage, now: datetime) -> NativeMessage:
     """Return *message* with *now* (aware) as the time it was sent."""
     return replace(message, headers={**message.headers, h.TIME_SENT: build_wire_time(now)})
-
-
-def _sent_or_not(
-    timeout: StoredTimeout, build: Callable[[], NativeMessage]
-) -> NativeMessage | Quarantine:
-    try:
-        return build()
-    except Unfit as unfit:
-        return quarantine(timeout, unfit)
 
 
 def _undelayed(rules: Rules) -> Rules:

@@ -41,42 +41,24 @@ _FORWARD: Final = "forward"
 _Group = tuple[str, BatchId | None]
 
 
+@dataclass(kw_only=True)
 class Sender:
     """Publishes what is due over one link."""
 
-    def __init__(
-        self,
-        link: SatelliteLink,
-        *,
-        outbox: Outbox,
-        time: DatabaseTime,
-        receiver: Receiver,
-        rows: DueRows,
-        policy: RecoverabilityPolicy,
-        detector: PoisonMessageDetector,
-        version: DelaysVersion,
-        guard: Callable[[], None],
-        fault: FaultPoint,
-        sent: Callable[[float], None],
-        tracer: Tracer,
-    ) -> None:
-        """Send over *link* what *outbox* holds; *guard* raises when nothing more may be sent.
-
-        *sent* is told of each stored row that the broker took: how many seconds after its due
-        time.
-        """
-        self._link = link
-        self._outbox = outbox
-        self._time = time
-        self._receiver = receiver
-        self._rows = rows
-        self._policy = policy
-        self._detector = detector
-        self._version = version
-        self._guard = guard
-        self._fault = fault
-        self._sent = sent
-        self._tracer = tracer
+    link: SatelliteLink
+    outbox: Outbox
+    time: DatabaseTime
+    receiver: Receiver
+    rows: DueRows
+    policy: RecoverabilityPolicy
+    detector: PoisonMessageDetector
+    version: DelaysVersion
+    guard: Callable[[], None]
+    """Raises when nothing more may be sent."""
+    fault: FaultPoint
+    sent: Callable[[float], None]
+    """Told of each stored row that the broker took: how many seconds after its due time."""
+    tracer: Tracer
 
     def send(self) -> None:
         """Publish what is due and deal with each answer.
@@ -85,40 +67,40 @@ class Sender:
             LeaseLost, Interrupted: Nothing more may be sent.
             TargetError: The link is gone.
         """
-        items = self._chosen(self._outbox.take(self._time.now()))
+        items = self._chosen(self.outbox.take(self.time.now()))
         if not items:
             return
-        answers, began_s = PublishResult(), self._time.monotonic_s()
+        answers, began_s = PublishResult(), self.time.monotonic_s()
         try:
-            self._link.publish(self._routed(items), answers)
+            self.link.publish(self._routed(items), answers)
         except TargetError as exc:
             self._look_for_poison(items, answers, exc)
             raise
         finally:
             self._note(items, answers, began_s)
-        self._detector.clear(items)
+        self.detector.clear(items)
         sent = _sorted_out(items, answers)
         self._confirmed(sent.confirmed)
         for item in sent.returned:
             self._not_taken(item, _unroutable(item))
         for item in sent.refused:
             self._not_taken(item, _REFUSED)
-        self._rows.settle_answered(items)
+        self.rows.settle_answered(items)
 
     def _chosen(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return what may be sent together; put aside what ended a channel when it was alone."""
         harmless = []
         for item in items:
-            error = self._detector.verdict(item)
+            error = self.detector.verdict(item)
             if error is None:
                 harmless.append(item)
             else:
                 self._never_taken(item, error)
-        self._rows.settle_answered(items)
-        chosen = self._detector.chosen(harmless)
+        self.rows.settle_answered(items)
+        chosen = self.detector.chosen(harmless)
         for item in harmless:
             if len(chosen) < len(harmless) and item is not chosen[0]:
-                self._outbox.add(item, due_at=self._time.now())
+                self.outbox.add(item, due_at=self.time.now())
         return chosen
 
     def _look_for_poison(
@@ -128,30 +110,30 @@ class Sender:
         unanswered = _sorted_out(items, answers).refused
         with_route = (StoredRow, PassedOn)
         names = {item.message.destination for item in unanswered if isinstance(item, with_route)}
-        self._rows.forget_routes(names)
-        self._detector.note(unanswered, error)
+        self.rows.forget_routes(names)
+        self.detector.note(unanswered, error)
 
     def _routed(self, items: Sequence[Item]) -> Iterator[Routed]:
         """Yield what is published of *items*, with a step to be killed at in the middle."""
         half = len(items) // 2
-        for key, message in enumerate(routed(items, version=self._version, now=self._time.now)):
-            self._guard()
+        for key, message in enumerate(routed(items, version=self.version, now=self.time.now)):
+            self.guard()
             if key == half and any(isinstance(item, StoredRow) for item in items):
-                self._fault("dispatch.publishing")
+                self.fault("dispatch.publishing")
             yield message
 
     def _note(self, items: Sequence[Item], answers: PublishResult, began_s: float) -> None:
         """Remember which rows were sent, also when the link is gone."""
-        confirmed, now = _sorted_out(items, answers).confirmed, self._time.now()
+        confirmed, now = _sorted_out(items, answers).confirmed, self.time.now()
         for item in confirmed:
             if isinstance(item, StoredRow):
-                self._rows.sending(item).note_sent(item.row)
-                self._sent((now - item.message.due_at).total_seconds())
+                self.rows.sending(item).note_sent(item.row)
+                self.sent((now - item.message.due_at).total_seconds())
         trace(
             confirmed,
-            tracer=self._tracer,
-            endpoint=self._rows.endpoint,
-            seconds=self._time.monotonic_s() - began_s,
+            tracer=self.tracer,
+            endpoint=self.rows.endpoint,
+            seconds=self.time.monotonic_s() - began_s,
         )
 
     def _confirmed(self, items: Sequence[Item]) -> None:
@@ -159,20 +141,20 @@ class Sender:
         done: list[Delivery] = []
         for item in items:
             if not isinstance(item, StoredRow):
-                self._fault(_step(item))
+                self.fault(_step(item))
                 done.append(item.delivery)
-        self._receiver.settle(done)
+        self.receiver.settle(done)
 
     def _not_taken(self, item: Item, why: Unreachable) -> None:
         """Deal with a message that no queue took, or whose queue takes no more."""
         if isinstance(item, StoredRow):
-            self._rows.sending(item).note_returned(item.row, why)
+            self.rows.sending(item).note_returned(item.row, why)
         elif isinstance(item, Copy):
             self._copy_not_taken(item, why)
         else:
-            self._rows.forget_routes([item.message.destination])
+            self.rows.forget_routes([item.message.destination])
             text = f"{why.reason}: {why.detail}"
-            self._receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
+            self.receiver.fail(item.delivery, Failure(kind="migrator.NotTaken", text=text))
 
     def _never_taken(self, item: Item, error: TargetError) -> None:
         """Deal with a message that ended the channel all by itself."""
@@ -181,24 +163,24 @@ class Sender:
         if isinstance(item, StoredRow) and is_ours:
             is_large = isinstance(error, MessageTooLarge)
             reason = Reason.BODY_TOO_LARGE if is_large else Reason.REFUSED
-            self._rows.sending(item).note_unfit(item.row, reason, str(error))
+            self.rows.sending(item).note_unfit(item.row, reason, str(error))
         elif isinstance(item, StoredRow | Copy):
             self._not_taken(item, Unreachable(reason=Reason.REFUSED, detail=str(error)))
         else:
             failure = Failure(kind="migrator.Refused", text=str(error), is_final=is_ours)
-            self._receiver.fail(item.delivery, failure)
+            self.receiver.fail(item.delivery, failure)
 
     def _copy_not_taken(self, item: Copy, why: Unreachable) -> None:
         if item.is_renewal:  # a queue that is full, or no right to write to it
-            self._receiver.add_as_it_is(item.delivery)
+            self.receiver.add_as_it_is(item.delivery)
             return
         if why.reason is Reason.UNROUTABLE and not item.is_final:
             raise TargetUnavailable(f"queue {item.queue!r} is gone")  # the next link declares it
         instead = None
         if why.reason is Reason.UNROUTABLE:
-            instead = self._policy.instead_of_error_queue(item.delivery)
-        again_at = self._time.now() + (AGAIN_AFTER if instead is None else timedelta(0))
-        self._outbox.add(instead or item, due_at=again_at)
+            instead = self.policy.instead_of_error_queue(item.delivery)
+        again_at = self.time.now() + (AGAIN_AFTER if instead is None else timedelta(0))
+        self.outbox.add(instead or item, due_at=again_at)
 
 
 @dataclass(slots=True)

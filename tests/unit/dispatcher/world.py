@@ -25,6 +25,7 @@ from migrator.errors import (
     TargetError,
     TargetUnavailable,
 )
+from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.conversion import Reason, Rules
@@ -391,7 +392,7 @@ class World:
             claims=self.ledger,  # type: ignore[arg-type]  # only what is asked
             batches=self.ledger,
             dispatched=self.ledger,  # type: ignore[arg-type]  # only what is asked
-            held=self.ledger.held,
+            held=HeldDestinations(self.ledger.held, ENDPOINT),
             routes=self.broker,  # type: ignore[arg-type]  # only what is asked
             clock=self.clock,
             rules=PollRules(
@@ -423,7 +424,7 @@ class World:
             finishes_only=False,
         )
         return Dispatcher(
-            plan,
+            plan=plan,
             poller=poller,
             handler=self._handler(fault),
             connection=None,  # type: ignore[arg-type]  # the links are the test's
@@ -440,8 +441,8 @@ class World:
         ledger: Any = self.ledger
         if self.forwards:
             return Forwarding(
-                ledger,
-                ENDPOINT,
+                intake=ledger,
+                endpoint=ENDPOINT,
                 destinations=self.destinations,
                 clock=self.clock,
                 rules=Rules(),
@@ -449,7 +450,12 @@ class World:
             )
         routes: Any = self.broker
         return Storing(
-            ledger, ENDPOINT, routes=routes, clock=self.clock, rules=Rules(), fault=fault
+            intake=ledger,
+            endpoint=ENDPOINT,
+            routes=routes,
+            clock=self.clock,
+            rules=Rules(),
+            fault=fault,
         )
 
     def session(self, process: Dispatcher) -> DispatcherSession:
