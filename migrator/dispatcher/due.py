@@ -234,22 +234,19 @@ class Poller:
     def _prepared(self, batch: Batch, lease: Lease, *, skip: Collection[int] = ()) -> Claimed:
         was_full = batch.size >= self.rules.max_rows or batch.body_bytes >= self.rules.max_bytes
         rows = [row for row in self.batches.rows(batch) if row.row_index not in skip]
-        converted = {row.row_index: to_dispatch(row, rules=self.conversion) for row in rows}
-        unfit = [found for found in converted.values() if isinstance(found, Quarantine)]
-        fit = {n: found for n, found in converted.items() if isinstance(found, NativeMessage)}
-        routes = self.routes.routes({message.destination for message in fit.values()})
+        converted = [(row, to_dispatch(row, rules=self.conversion)) for row in rows]
+        unfit = [found for _, found in converted if isinstance(found, Quarantine)]
+        fit = [(row, found) for row, found in converted if isinstance(found, NativeMessage)]
+        routes = self.routes.routes({message.destination for _, message in fit})
         ready: list[StoredRow] = []
-        lost: dict[int, tuple[StoredTimeout, Unreachable]] = {}
-        for row in rows:
-            message = fit.get(row.row_index)
-            if message is None:
-                continue
+        lost: list[tuple[StoredTimeout, Unreachable]] = []
+        for row, message in fit:
             route = routes[message.destination]
             if isinstance(route, Unreachable):
-                lost[row.row_index] = (row, route)
+                lost.append((row, route))
             else:
                 ready.append(StoredRow(batch=batch.id, message=message, route=route, row=row))
-        batch = self._put_aside(batch, unfit, list(lost.values()), lease)
+        batch = self._put_aside(batch, unfit, lost, lease)
         batch = self.batches.advance(batch, Event.BEGIN_PUBLISHING, lease)
         self.fault("dispatch.begun")
         return Claimed(batch=batch, rows=ready, was_full=was_full)

@@ -99,12 +99,7 @@ class DelayedMessageHandler(ABC):
             applied = self.intake.apply(self.endpoint, [read.asks for read in reads], lease)
         except RowRefused as exc:
             if len(reads) > 1:
-                parts = [self._apply([read], lease, handled) for read in reads]
-                return Applied(
-                    stored=sum(p.stored for p in parts),
-                    known=sum(p.known for p in parts),
-                    cleared=sum(p.cleared for p in parts),
-                )
+                return sum((self._apply([read], lease, handled) for read in reads), _NOTHING)
             failure = Failure(kind="migrator.RowRefused", text=str(exc))
             handled.failed.append((reads[0].delivery, failure))
             return _NOTHING

@@ -27,36 +27,20 @@ class Route:
     routing_key: str
 
 
+@dataclass
 class RabbitRoutes:
     """How destinations are reached without a delay; may be asked by several threads."""
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        *,
-        topology: Topology = Topology.AUTO,
-        find_bindings: FindBindings | None = None,
-        remembered_s: float = 60.0,
-        refusal_remembered_s: float = 3.0,
-        monotonic_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Ask the broker that *settings* name.
+    settings: ConnectionSettings
+    topology: Topology = Topology.AUTO
+    find_bindings: FindBindings | None = None
+    """From the management API; None: an exchange is taken to lead to its queue."""
+    remembered_s: float = 60.0
+    refusal_remembered_s: float = 3.0
+    monotonic_s: Callable[[], float] = time.monotonic
 
-        Args:
-            settings: Where to ask.
-            topology: How endpoints are reached; AUTO: as each one's entities say.
-            find_bindings: Bindings by source exchange, from the management API; None: an
-                exchange is taken to lead to its queue.
-            remembered_s: How long a route is known.
-            refusal_remembered_s: How long it is known that there is none.
-            monotonic_s: What answers age by.
-        """
-        self._settings = settings
-        self._topology = topology
-        self._find_bindings = find_bindings
-        self._remembered_s = remembered_s
-        self._refusal_remembered_s = refusal_remembered_s
-        self._monotonic_s = monotonic_s
+    def __post_init__(self) -> None:
+        """Know nothing yet."""
         self._lock = threading.Lock()
         self._remembered: dict[QueueName, tuple[float, Route | Unreachable]] = {}
 
@@ -76,10 +60,10 @@ class RabbitRoutes:
         return known
 
     def _ask(self, names: Collection[QueueName]) -> Mapping[QueueName, Route | Unreachable]:
-        with admin_session(self._settings, purpose="look for destinations") as admin:
+        with admin_session(self.settings, purpose="look for destinations") as admin:
             found = {name: self._look(admin, name) for name in names}
         with self._lock:
-            asked_s = self._monotonic_s()
+            asked_s = self.monotonic_s()
             self._remembered |= {name: (asked_s, answer) for name, answer in found.items()}
         return found
 
@@ -94,11 +78,11 @@ class RabbitRoutes:
             return False
         asked_s, answer = self._remembered[name]
         is_refusal = isinstance(answer, Unreachable)
-        limit_s = self._refusal_remembered_s if is_refusal else self._remembered_s
-        return self._monotonic_s() - asked_s <= limit_s
+        limit_s = self.refusal_remembered_s if is_refusal else self.remembered_s
+        return self.monotonic_s() - asked_s <= limit_s
 
     def _look(self, admin: AdminSession, name: QueueName) -> Route | Unreachable:
-        found = find_target(admin, name, self._topology, self._find_bindings)
+        found = find_target(admin, name, self.topology, self.find_bindings)
         if isinstance(found, Unreachable):
             return found
         is_queue = found.kind is Kind.QUEUE

@@ -100,7 +100,7 @@ def retry_copy(message: IncomingMessage, *, retries: int) -> RawMessage:
     if message.problem is not None:
         return _raw_copy(message)
     headers = normalised_headers(message)
-    return _envelope(message, {**headers, RETRIES_HEADER: str(retries)}, message.message_id)
+    return _copy_with(message, {**headers, RETRIES_HEADER: str(retries)}, message.message_id)
 
 
 def can_be_retried_later(message: IncomingMessage, *, frame_max_bytes: int) -> bool:
@@ -179,7 +179,7 @@ def failed_copy(
     if _leaves(headers, frame_max_bytes) < _ERROR_RESERVE_BYTES:
         return _unread_copy(message, faults)
     fits = utf8_bytes(message_id or "") <= SHORT_STRING_BYTES
-    return _envelope(message, headers, (message_id if fits else native_id) or None)
+    return _copy_with(message, headers, (message_id if fits else native_id) or None)
 
 
 def _fault_headers(failure: Failure, at: FailedAt, now: datetime) -> dict[str, str | None]:
@@ -212,7 +212,7 @@ def _leaves(headers: Mapping[str, str | int | None], frame_max_bytes: int) -> in
     return (frame_max_bytes or 2**32) - frame_bytes(headers)
 
 
-def _envelope(
+def _copy_with(
     message: IncomingMessage, headers: Mapping[str, str | None], message_id: str | None
 ) -> RawMessage:
     return RawMessage(

@@ -41,6 +41,14 @@ class Applied:
     cleared: int
     """Rows removed from the store for the sake of ``ClearTimeouts``."""
 
+    def __add__(self, other: Applied) -> Applied:
+        """Return what both calls did."""
+        return Applied(
+            stored=self.stored + other.stored,
+            known=self.known + other.known,
+            cleared=self.cleared + other.cleared,
+        )
+
 
 class SqlIntake:
     """What the timeout manager's store satellite does to its table."""
