@@ -8,9 +8,8 @@ deleted empty or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from migrator.decommission.report import BrokerSnapshot, OwnEntities, QueueSnapshot
@@ -41,20 +40,6 @@ _RETRY: Final = f"{PREFIX}retry."
 _CLASSIC: Final = "classic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What the management API tells; counts may be old."""
-
-    satellites: Sequence[QueueState]
-    retries: Sequence[QueueState]
-    lanes: Sequence[QueueState]
-    lane_exchanges: Sequence[str]
-    shared: Sequence[str]
-    others: Sequence[str]
-    clients: Sequence[str]
-    bindings: Sequence[Binding]
-
-
 class DecommissionBroker:
     """Looks at entities, and hands out an editor for them."""
 
@@ -75,24 +60,34 @@ class DecommissionBroker:
         Raises:
             TargetError: The broker, or its management API, did not answer or refused.
         """
-        if self._management is None:
+        api = self._management
+        if api is None:
             return None
         names = satellite_names(queue)
-        found = self._find(self._management, names)
-        told = {state.name: state for state in found.satellites}
+        told = {name: state for name in names if (state := api.queue(name)) is not None}
+        ours, exchanges = list(api.queues(_OURS)), list(api.exchanges(_OURS))
+        retries = [state for state in ours if _leads_to(state, names)]
+        lanes = [state for state in ours if state.name.startswith(self._lanes)]
+        lane_exchanges = [name for name in exchanges if name.startswith(self._lanes)]
+        shared = [name for name in exchanges if name.startswith(_SHARED_KINDS)]
+        entities = [queue_entity(state.name) for state in (*told.values(), *retries, *lanes)]
+        entities += [exchange_entity(name) for name in (*names, *lane_exchanges, *shared)]
+        bindings = (binding for entity in entities for binding in api.bindings_at(entity))
+        found = list(dict.fromkeys(bindings))
+        clients = [name for name in api.clients() if name != _CLIENT]
         with admin_session(self._settings, purpose=_PURPOSE) as admin:  # beats only when asked
             return BrokerSnapshot(
                 satellites=_snapshots(admin, [told.get(name, _untold(name)) for name in names]),
                 satellite_exchanges=[name for name in names if admin.has_exchange(name)],
-                retries=_snapshots(admin, found.retries),
+                retries=_snapshots(admin, retries),
                 own=OwnEntities(
-                    queues=_snapshots(admin, found.lanes),
-                    exchanges=found.lane_exchanges,
-                    shared=found.shared,
-                    others=found.others,
-                    clients=found.clients,
+                    queues=_snapshots(admin, lanes),
+                    exchanges=lane_exchanges,
+                    shared=shared,
+                    others=[each.name for each in ours if self._is_anothers(each.name)],
+                    clients=clients,
                 ),
-                bindings=found.bindings,
+                bindings=found,
             )
 
     @contextmanager
@@ -100,26 +95,6 @@ class DecommissionBroker:
         """Open a connection, closed at the end."""
         with admin_session(self._settings, purpose=_PURPOSE) as admin:
             yield TopologyEditor(admin, self._management)
-
-    def _find(self, api: ManagementApi, names: Sequence[str]) -> _Found:
-        ours, exchanges = list(api.queues(_OURS)), list(api.exchanges(_OURS))
-        satellites = [state for name in names if (state := api.queue(name)) is not None]
-        retries = [state for state in ours if _leads_to(state, names)]
-        lanes = [state for state in ours if state.name.startswith(self._lanes)]
-        lane_exchanges = [name for name in exchanges if name.startswith(self._lanes)]
-        shared = [name for name in exchanges if name.startswith(_SHARED_KINDS)]
-        entities = [queue_entity(state.name) for state in (*satellites, *retries, *lanes)]
-        entities += [exchange_entity(name) for name in (*names, *lane_exchanges, *shared)]
-        return _Found(
-            satellites=satellites,
-            retries=retries,
-            lanes=lanes,
-            lane_exchanges=lane_exchanges,
-            shared=shared,
-            others=[state.name for state in ours if self._is_anothers(state.name)],
-            clients=[name for name in api.clients() if name != _CLIENT],
-            bindings=_bindings(api, entities),
-        )
 
     def _is_anothers(self, name: str) -> bool:
         return name.startswith(_LANE_KINDS) and not name.startswith(self._lanes)
@@ -215,8 +190,3 @@ def _snapshot(admin: AdminSession, state: QueueState) -> QueueSnapshot | None:
         held_back=state.held_back,
         consumers=consumers,
     )
-
-
-def _bindings(api: ManagementApi, entities: Iterable[Entity]) -> list[Binding]:
-    found = (binding for entity in entities for binding in api.bindings_at(entity))
-    return list(dict.fromkeys(found))

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from migrator.decommission.broker import TopologyEditor
@@ -245,13 +244,23 @@ class DelaysRemoval:
     def _declare_again(self, delivered: Sequence[Binding]) -> Sequence[TargetError]:
         """Make whatever of it can be made; return why the rest cannot."""
         failed: list[TargetError] = []
-        try:
+
+        def tried(make: Callable[..., object], *what: object) -> None:
+            try:
+                make(*what)
+            except TargetError as exc:
+                failed.append(exc)
+
+        def declare_all() -> None:
             with self._session() as admin:
-                for step in _making(admin, self._delays, delivered):
-                    with _noted(failed):
-                        step()
-        except TargetError as exc:
-            failed.append(exc)
+                for name in self._delays.exchanges:
+                    tried(_make_exchange, admin, name)
+                for queue in self._delays.queues:
+                    tried(_make_queue, admin, queue)
+                for binding in (*self._delays.bindings, *delivered):
+                    tried(admin.bind, binding)
+
+        tried(declare_all)
         return failed
 
     @contextmanager
@@ -287,18 +296,6 @@ class DelaysRemoval:
         return found
 
 
-def _making(
-    admin: AdminSession, delays: Infrastructure, delivered: Sequence[Binding]
-) -> Iterator[Callable[[], object]]:
-    """Yield what makes everything again, each to be called before the next."""
-    for name in delays.exchanges:
-        yield partial(_make_exchange, admin, name)
-    for queue in delays.queues:
-        yield partial(_make_queue, admin, queue)
-    for binding in (*delays.bindings, *delivered):
-        yield partial(admin.bind, binding)
-
-
 def _make_exchange(admin: AdminSession, name: str) -> None:
     if not admin.has_exchange(name):  # where one is, it is no matter that we may not declare it
         admin.declare_exchange(name, "topic")
@@ -307,15 +304,6 @@ def _make_exchange(admin: AdminSession, name: str) -> None:
 def _make_queue(admin: AdminSession, queue: QueueSpec) -> None:
     if admin.queue(queue.name) is None:
         admin.declare_queue(queue.name, queue.arguments)
-
-
-@contextmanager
-def _noted(failed: list[TargetError]) -> Iterator[None]:
-    """Go on when it fails, and remember why it did."""
-    try:
-        yield
-    except TargetError as exc:
-        failed.append(exc)
 
 
 def _demand_calm(admin: AdminSession, name: str) -> None:

@@ -65,6 +65,8 @@ if TYPE_CHECKING:  # not every broker has the API, and its client is slow to imp
 
 _ASKED_AT_ONCE: Final = 20
 """Destinations; nothing else happens on the connections meanwhile."""
+_PREFETCH: Final = 4000
+_CHUNK: Final = 1000
 _LONGEST_HOLD_S: Final = 160.0
 """Then a level is given up in which so much has to stay that nothing else is reached."""
 _HEADER_RESERVE_BYTES: Final = 256
@@ -128,10 +130,7 @@ def open_transfer(
                 header_max_bytes=link.largest_header_bytes,
                 body_max_bytes=settings.body_max_bytes,
             ),
-            plan=TransferPlan(
-                target=request.target, poison_queue=request.poison_queue, is_dry=request.is_dry
-            ),
-            now=utc_now,
+            request=request,
             on_progress=on_progress,
         )
     finally:
@@ -216,19 +215,6 @@ class Judge:
 # ── going through the levels ──────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferPlan:
-    """How a transfer works."""
-
-    target: DelaysVersion
-    poison_queue: str
-    is_dry: bool = False
-    """Only count; everything goes back."""
-    chunk: int = 1000
-    """Messages published before they are acknowledged."""
-    scan: ScanLimits = field(default_factory=lambda: ScanLimits(prefetch=4000))
-
-
 @dataclass(slots=True)
 class _Window:
     """What one scan of a level did."""
@@ -258,8 +244,9 @@ class Transfer:
         link: TransferLink,
         destinations: Destinations,
         judge: Judge,
-        plan: TransferPlan,
-        now: Callable[[], datetime],
+        request: TransferRequest,
+        now: Callable[[], datetime] = utc_now,
+        chunk: int = _CHUNK,
         on_progress: Callable[[Outcome], None] = lambda _outcome: None,
     ) -> None:
         """Connect the parts; nothing happens yet.
@@ -269,15 +256,17 @@ class Transfer:
             link: Publishes to the target, and to the poison queue.
             destinations: Of the target; in a dry run, ones that bind nothing.
             judge: What becomes of a message.
-            plan: How to work.
+            request: What an operator asked for.
             now: This machine's time, aware, UTC; that of the ``seen_at`` of messages.
+            chunk: Messages published before they are acknowledged.
             on_progress: Called after every chunk.
         """
         self._levels = levels
         self._link = link
         self._destinations = destinations
         self._judge = judge
-        self._plan = plan
+        self._request = request
+        self._chunk_size = chunk
         self._now = now
         self._on_progress = on_progress
         self._refused: dict[QueueName, Unreachable] = {}
@@ -308,12 +297,11 @@ class Transfer:
         return self.outcome
 
     def _level(self, level: int) -> None:
-        limits = self._plan.scan
-        hold_s = limits.hold_s
+        hold_s = ScanLimits().hold_s
         while True:
             window = _Window()
             end = self._scan(level, window, hold_s)
-            if end is ScanEnd.EMPTY or self._plan.is_dry:
+            if end is ScanEnd.EMPTY or self._request.is_dry:
                 break
             if not window.done:
                 if hold_s >= _LONGEST_HOLD_S:
@@ -323,11 +311,9 @@ class Transfer:
         self._settle(level, window)
 
     def _scan(self, level: int, window: _Window, hold_s: float) -> ScanEnd:
-        given = self._plan.scan
-        limits = ScanLimits(prefetch=given.prefetch, hold_s=hold_s, quiet_s=given.quiet_s)
-        scan = self._levels.scan(level, limits)
+        scan = self._levels.scan(level, ScanLimits(prefetch=_PREFETCH, hold_s=hold_s))
         try:
-            while messages := scan.receive(at_most=self._plan.chunk):
+            while messages := scan.receive(at_most=self._chunk_size):
                 self._chunk(level, messages, window, scan)
                 self._on_progress(self.outcome)
         finally:
@@ -383,7 +369,7 @@ class Transfer:
 
     def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
         answers = PublishResult()
-        if self._plan.is_dry:
+        if self._request.is_dry:
             answers.confirmed.update(range(len(movable)))
         elif movable:
             self._link.move(self._moves(movable), answers)
@@ -405,7 +391,7 @@ class Transfer:
             yield Move(
                 key=key,
                 message=each.message,
-                address=address(self._plan.target, wait_s, each.destination),
+                address=address(self._request.target, wait_s, each.destination),
                 delay_s=wait_s,
                 headers=new_headers(each.message.headers, each.due.at, delay_s=wait_s),
             )
@@ -414,10 +400,10 @@ class Transfer:
         self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
     ) -> None:
         answers = PublishResult()
-        if self._plan.is_dry:
+        if self._request.is_dry:
             answers.confirmed.update(message.tag for message in poison)
         elif poison:
-            self._link.publish_poison(self._plan.poison_queue, poison, answers)
+            self._link.publish_poison(self._request.poison_queue, poison, answers)
             scan.acknowledge(sorted(answers.confirmed))
         self.outcome.levels[level].poison += len(answers.confirmed)
         window.done += len(answers.confirmed)

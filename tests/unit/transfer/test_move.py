@@ -19,8 +19,8 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.rabbitmq.messages import PublishResult
 from migrator.transfer.broker import Move, TransferLink
-from migrator.transfer.move import Judge, Transfer, TransferPlan
-from migrator.transfer.report import Outcome, WhyLeft
+from migrator.transfer.move import Judge, Transfer
+from migrator.transfer.report import Outcome, TransferRequest, WhyLeft
 from migrator.transfer.rules import RETRIES
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -138,23 +138,24 @@ class Place(TransferLink):
         refusal = Unreachable(reason=Reason.DESTINATION_UNKNOWN, detail="no such queue")
         return {name: refusal for name in names if name in self.missing}
 
-    def transfer(self, **plan: Any) -> Transfer:
+    def transfer(
+        self, *, chunk: int = 3, believe_headers: bool = True, is_dry: bool = False
+    ) -> Transfer:
         """Return a transfer of everything here."""
-        believe = plan.pop("believe_headers", True)
-        given: dict[str, Any] = {"target": V2, "poison_queue": "poison", "chunk": 3}
         return Transfer(
             levels=self,
             link=self,
             destinations=FakeDestinations(self),
             judge=Judge(
                 version=V1,
-                believe_headers=believe,
+                believe_headers=believe_headers,
                 has_our_clock=True,
                 header_max_bytes=self.largest_header_bytes,
                 body_max_bytes=100,
             ),
-            plan=TransferPlan(**(given | plan)),
+            request=TransferRequest(verb="migrate", source=V1, target=V2, is_dry=is_dry),
             now=lambda: NOW,
+            chunk=chunk,
         )
 
 
@@ -252,8 +253,8 @@ def test_poison_is_publish_poison_and_stops_nothing() -> None:
     outcome = _run(place)
     assert (outcome.moved, outcome.poison, outcome.left) == (1, 2, 0)
     assert [(queue, each.message_id) for queue, each in place.poison] == [
-        ("poison", "deep"),
-        ("poison", "odd"),
+        ("migrator.poison.migrate", "deep"),
+        ("migrator.poison.migrate", "odd"),
     ]
 
 
