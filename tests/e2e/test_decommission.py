@@ -10,7 +10,7 @@ import pytest
 
 from dev.processes import PATIENCE_S
 from dev.rabbit import RabbitNode
-from tests.e2e.decommissioning import DELIVERY, Old, announced, quick_broker
+from tests.e2e.decommissioning import Old, announced, quick_broker
 from tests.e2e.dispatching import waiting
 from tests.e2e.rig import Rig
 from tests.e2e.rows import row
@@ -158,38 +158,6 @@ def test_killed_while_unbound_and_then_something_comes(old: Old) -> None:
     assert codes(refused) == {"messages"}
     assert old.definitions() == before
     assert waiting(old.rig, TIMEOUTS) == 1
-
-
-@pytest.mark.slow
-def test_a_message_that_comes_while_unbound_is_kept(old: Old) -> None:
-    """Everything is bound again, the reason is told, and the message is where it came."""
-    old.declare("Sales")
-    before = old.definitions()
-    process = old.rig.start("decommission", "--endpoint", "Sales", "--wait", "2s", "--yes")
-    deadline_s = time.monotonic() + PATIENCE_S
-    while any(source == DELIVERY and "Timeouts" in to for source, to, *_ in _bindings(old)):
-        assert time.monotonic() < deadline_s, old.rig.finish(process)
-        time.sleep(0.05)
-    old.send(TIMEOUTS)
-    done = old.rig.finish(process)
-    assert done.returncode == 3, done.stderr
-    assert f"{TIMEOUTS} is not empty" in done.stderr
-    assert old.definitions() == before
-    assert waiting(old.rig, TIMEOUTS) == 1
-
-
-def _bindings(old: Old) -> set[tuple[str, str, str, str, str]]:
-    return set(old.definitions().bindings)
-
-
-@pytest.mark.slow
-def test_without_the_management_api_nobody_can_tell(old: Old) -> None:
-    """So nothing is deleted."""
-    old.declare("Sales")
-    before = old.definitions()
-    old.rig.management_url = None
-    assert codes(old.decommission("--yes", codes=(3,))) == {"management_missing"}
-    assert old.definitions() == before
 
 
 @pytest.mark.slow

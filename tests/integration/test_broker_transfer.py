@@ -13,8 +13,6 @@ import pytest
 from dev.servers import RabbitNode
 from migrator.delays.routing import address
 from migrator.delays.scan import LevelMessage, utc_now
-from migrator.delays.topology import create_delays
-from migrator.errors import AccessRefused, TargetError
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.messages import PublishResult
 from migrator.rabbitmq.properties import read_properties
@@ -112,7 +110,7 @@ def test_entries_that_may_not_be_made_are_done_without(url: str, rabbit_node: Ra
     assert len(take(url, "Billing", 1)) == 1
 
 
-def test_copies_are_publish_poison_with_where_they_were_found(url: str) -> None:
+def test_poison_copies_tell_where_they_were_found(url: str) -> None:
     """Key and reason come as headers before their own."""
     answers = PublishResult()
     with _opened(url) as link:
@@ -124,36 +122,6 @@ def test_copies_are_publish_poison_with_where_they_were_found(url: str) -> None:
     assert headers["Migrator.Found.RoutingKey"] == "odd"
     assert headers["Migrator.Found.Problem"] == "routing key"
     assert headers["kept"] == 1
-
-
-def test_an_exchange_that_is_missing_ends_it(url: str) -> None:
-    """An exchange that does not exist closes the connection; nothing counts as confirmed."""
-    answers = PublishResult()
-    nowhere = Move(
-        key=1,
-        message=_message(),
-        address=address(V2, 0, QueueName("Billing")),
-        delay_s=0,
-        headers={},
-    )
-    side = Side(connection=connection(url), version=V2)
-    with plain_channel(url) as channel:
-        channel.exchange_delete("nsb.v2.delay-level-00")
-    link = open_link(LinkSettings(source=side, target=side, use_entries=False))
-    try:
-        with pytest.raises(TargetError, match="no exchange"):
-            link.move([nowhere], answers)
-    finally:
-        link.close()
-        create_delays(connection(url), V2)
-    assert not answers.confirmed
-
-
-def test_nobody_is_let_in_without_a_password(url: str) -> None:
-    """Opening ends with the broker's words, and leaves no connection."""
-    wrong = url.replace("guest:guest", "guest:wrong")
-    with pytest.raises(AccessRefused, match="refused"), _opened(wrong):
-        pass
 
 
 def test_one_place_is_known_by_any_name(url: str, rabbit_node: RabbitNode) -> None:

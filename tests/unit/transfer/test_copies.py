@@ -84,7 +84,7 @@ def test_moving_without_a_change_changes_no_byte(properties: dict[str, Any]) -> 
 
 
 @given(st.binary(max_size=60), st.booleans())
-def test_publish_poison_needs_no_understanding(table: bytes, has_more: bool) -> None:
+def test_a_poison_copy_needs_no_understanding(table: bytes, has_more: bool) -> None:
     """Whatever is in the header table stays behind what is added; the outer form is enough."""
     flags = 1 << 13 | (1 << 8 | 1 << 3 if has_more else 0)
     rest = b"\x041000\x03app" if has_more else b""
@@ -95,7 +95,7 @@ def test_publish_poison_needs_no_understanding(table: bytes, has_more: bool) -> 
     assert aside == expected + (b"\x03app" if has_more else b"")
 
 
-def test_publish_poison_makes_headers_where_there_are_none() -> None:
+def test_a_poison_copy_gets_headers_where_there_are_none() -> None:
     """A message without any gets those that say where it was found."""
     aside = poison_properties(_encoded({"type": "t"}), put={"found": "x"})
     assert _decoded(aside) == {"headers": {"found": "x"}, "type": "t"}
