@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.handover.holding import Holding
     from migrator.handover.prepare import Preparer
     from migrator.handover.staged import StagedHandOver
+    from migrator.rabbitmq.publisher import WindowLimits
     from migrator.stores.due_times import DueTimeReading, DueTimeRules
     from migrator.stores.endpoints import Selection
 
@@ -258,21 +259,28 @@ class App(BrokerParts, LedgerParts):
             own_queue_of=self.own_queue_of,
         )
 
+    @property
+    def window_limits(self) -> WindowLimits:
+        """How much may be published and not answered yet."""
+        from migrator.rabbitmq.publisher import WindowLimits
+
+        given = self.settings.handover
+        return WindowLimits(
+            messages=given.window,
+            body_bytes=given.window_bytes,
+            confirm_deadline_s=self.settings.broker.confirm_deadline.total_seconds(),
+        )
+
     def open_link(self, lease: Lease, guard: Callable[[], None]) -> Link:
         """Connect to the broker for the lane of *lease*; see ``handover.link.open_link``."""
         from migrator.handover.link import LinkSettings, open_link
-        from migrator.rabbitmq.publisher import WindowLimits
 
         given = self.settings.handover
         settings = LinkSettings(
             connection=self.lane_connection(lease.lane),
             version=self.plan.delays,
             ledger_id=self.ledger_id,
-            limits=WindowLimits(
-                messages=given.window,
-                body_bytes=given.window_bytes,
-                confirm_deadline_s=self.settings.broker.confirm_deadline.total_seconds(),
-            ),
+            limits=self.window_limits,
             use_entries=given.use_entries,
         )
         owner = lease.owner.split("/")[0]

@@ -24,7 +24,6 @@ from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.satellites import dispatcher_queue, timeouts_queue
 from migrator.nservicebus.timeouts import QueueName, RunId
 from migrator.rabbitmq.names import retry_queue
-from migrator.rabbitmq.publisher import WindowLimits
 from migrator.stores.sql.intake import SqlIntake
 from migrator.telemetry.ports import Tracer
 
@@ -79,11 +78,7 @@ class DispatcherWiring:
             retry_delays_s=delays_s,
             prefetch=given.dispatch.prefetch,
             version=self._app.plan.delays,
-            limits=WindowLimits(
-                messages=given.handover.window,
-                body_bytes=given.handover.window_bytes,
-                confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
-            ),
+            limits=self._app.window_limits,
             finishes_only=finishes_only,
         )
 

@@ -120,8 +120,8 @@ def opened_work(app: App, name: str, options: Options, *, owner: str) -> Decommi
         ],
     )
     return Decommission(
-        target,
-        options,
+        target=target,
+        options=options,
         broker=DecommissionBroker(app.connection, app.management, ledger_id=app.ledger_id),
         store=DecommissionStore(app.engine, tables),
         ledger=ledger,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,7 +17,6 @@ from migrator.cli.session import Delays, Json, Session, Yes, confirmed, given, s
 from migrator.config.secrets import read_secret
 from migrator.delays.routing import DelaysVersion, suffix_collisions
 from migrator.errors import ConfigError, ExitCode, MigratorError
-from migrator.rabbitmq.publisher import WindowLimits
 from migrator.transfer.move import TransferSettings, open_transfer
 from migrator.transfer.report import Outcome, TransferRequest
 
@@ -125,18 +123,24 @@ def _transfer(app: App, session: Session, request: TransferRequest, *, yes: bool
     if not request.is_dry:
         what = f"delays {request.verb} takes every message out of the delays {request.source}"
         confirmed(yes=yes, what=what)
-    with (
-        _progress() as advance,
-        open_transfer(request, _settings(app), on_progress=advance) as moving,
-    ):
-        advance.expect(moving.waiting())
-        if not moving.has_our_clock:
-            say("the broker's clock is not this machine's: its times are not gone by")
-        try:
-            outcome = moving.run()
-        except (MigratorError, KeyboardInterrupt):
-            _say_interrupted(moving.outcome)
-            raise
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    stderr, is_quiet = console(sys.stderr), not _is_terminal()
+    with Progress(*columns, console=stderr, transient=True, disable=is_quiet) as bar:
+        task = bar.add_task("moving", total=None)
+
+        def advance(outcome: Outcome) -> None:
+            level = f"level {min(outcome.levels, default=0):02d}"
+            bar.update(task, completed=outcome.moved, description=level)
+
+        with open_transfer(request, _settings(app), on_progress=advance) as moving:
+            bar.update(task, total=moving.waiting())
+            if not moving.has_our_clock:
+                say("the broker's clock is not this machine's: its times are not gone by")
+            try:
+                outcome = moving.run()
+            except (MigratorError, KeyboardInterrupt):
+                _say_interrupted(moving.outcome)
+                raise
     if session.wants_json:
         write_json(f"delays-{request.verb}", _document(outcome, request))
     else:
@@ -153,43 +157,9 @@ def _settings(app: App) -> TransferSettings:
         topology=given.broker.topology,
         may_bind=not given.broker.all_endpoints_support_delayed_delivery,
         use_entries=given.handover.use_entries,
-        limits=WindowLimits(
-            messages=given.handover.window,
-            body_bytes=given.handover.window_bytes,
-            confirm_deadline_s=given.broker.confirm_deadline.total_seconds(),
-        ),
+        limits=app.window_limits,
         body_max_bytes=given.broker.max_message_bytes,
     )
-
-
-class _Advance:
-    """Tells how far a transfer is, if somebody looks."""
-
-    def __init__(self, bar: Progress | None) -> None:
-        self._bar = bar
-        self._task = None if bar is None else bar.add_task("moving", total=None)
-
-    def expect(self, waiting: int) -> None:
-        """Say how many messages there are."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=waiting)
-
-    def __call__(self, outcome: Outcome) -> None:
-        """Show how many messages were moved."""
-        if self._bar is not None and self._task is not None:
-            level = min(outcome.levels, default=0)
-            text = f"level {level:02d}"
-            self._bar.update(self._task, completed=outcome.moved, description=text)
-
-
-@contextmanager
-def _progress() -> Iterator[_Advance]:
-    if not _is_terminal():
-        yield _Advance(None)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
-        yield _Advance(bar)
 
 
 def _is_terminal() -> bool:

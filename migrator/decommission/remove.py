@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -47,54 +47,33 @@ _LOOKS: Final = 2
 """One look could be at counts from before the cut."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Decommission:
     """Removes one endpoint's things, or says what would go."""
 
-    def __init__(
-        self,
-        target: Target,
-        options: Options,
-        *,
-        broker: DecommissionBroker,
-        store: DecommissionStore,
-        ledger: DecommissionLedger,
-        runs: SqlRuns,
-        leases: SqlLeases,
-        lease: timedelta,
-        dispatcher_lane: Callable[[StoreEndpoint], Lane],
-        owner: str,
-        fault: FaultPoint,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Prepare; nothing is touched.
+    target: Target
+    options: Options
+    broker: DecommissionBroker
+    store: DecommissionStore
+    ledger: DecommissionLedger
+    runs: SqlRuns
+    """The audit log."""
+    leases: SqlLeases
+    """Keep others away while it works."""
+    lease: timedelta
+    """How long each is held at a time."""
+    dispatcher_lane: Callable[[StoreEndpoint], Lane]
+    """Finds the lane of an endpoint's dispatcher, or makes it."""
+    owner: str
+    """This process, whose own leases are no reason against."""
+    fault: FaultPoint
+    """Called at each step."""
+    pause: Callable[[float], None] = time.sleep
+    """Waits for so many seconds."""
 
-        Args:
-            target: Whose things are to go.
-            options: What is asked for beyond the broker's side.
-            broker: Whose entities go.
-            store: Whose table goes, if that is asked for.
-            ledger: Knows who works, what is open, and what an earlier one cut.
-            runs: The audit log.
-            leases: Keep others away while it works.
-            lease: How long each is held at a time.
-            dispatcher_lane: Finds the lane of an endpoint's dispatcher, or makes it.
-            owner: This process, whose own leases are no reason against.
-            fault: Called at each step.
-            pause: Waits for so many seconds.
-        """
-        self._target = target
-        self._source = target.endpoint.source
-        self._options = options
-        self._broker = broker
-        self._store = store
-        self._ledger = ledger
-        self._runs = runs
-        self._leases = leases
-        self._lease = lease
-        self._dispatcher_lane = dispatcher_lane
-        self._owner = owner
-        self._fault = fault
-        self._pause = pause
+    @property
+    def _source(self) -> str:
+        return self.target.endpoint.source
 
     def planned(self, *, is_dry: bool) -> Report:
         """Return what would be done now, and why not; changes nothing.
@@ -105,10 +84,10 @@ class Decommission:
         plan = self._plan()
         is_announced = is_dry or not plan.refusals  # what is refused is not done
         return Report(
-            target=self._target,
+            target=self.target,
             is_dry=is_dry,
-            wants_drop=self._options.drops_table,
-            sql=self._store.statements(self._source),
+            wants_drop=self.options.drops_table,
+            sql=self.store.statements(self._source),
             refusals=plan.refusals,
             unbind=plan.unbind if is_announced else (),
             delete=plan.delete if is_announced else (),
@@ -144,19 +123,19 @@ class Decommission:
         The recall's lane keeps hand-over, recalls and other decommissions from beginning, the
         lane of the endpoint's dispatcher keeps that away. Leases of dead owners are ended first.
         """
-        name = self._target.endpoint.name
+        name = self.target.endpoint.name
         lanes = {
             RECALL_LANE: "a recall or another decommission is under way; wait until it has ended",
-            self._dispatcher_lane(self._target.endpoint): (
+            self.dispatcher_lane(self.target.endpoint): (
                 f"migrator is the timeout manager of {name} now; stop that `migrator run`"
             ),
         }
         with exclusive(
-            self._leases,
+            self.leases,
             lanes,
             doing=f"decommissioning {name}",
-            duration=self._lease,
-            owner=self._owner,
+            duration=self.lease,
+            owner=self.owner,
         ) as held:
 
             def guard() -> None:
@@ -182,7 +161,7 @@ class Decommission:
             return done
         cut = (*plan.unbind, *plan.bind_again)
         self._record(BEGUN, cut)
-        self._fault("decommission.begun")
+        self.fault("decommission.begun")
         if plan.delete:
             self._clear_broker(plan, cut, done, guard)
         else:  # what an earlier one cut of ours may be needed now
@@ -205,45 +184,45 @@ class Decommission:
         self._bind(still_whole(cut, done.deleted), done)
 
     def _remove(self, plan: Plan, done: Outcome, guard: Callable[[], None]) -> Sequence[Refusal]:
-        with self._broker.editor() as editor:
+        with self.broker.editor() as editor:
             for binding in plan.unbind:
                 guard()
                 editor.unbind(binding)
-                self._fault("decommission.unbound")
+                self.fault("decommission.unbound")
         now = plan
         for _ in range(_LOOKS):
-            self._pause(self._options.wait_s / _LOOKS)
+            self.pause(self.options.wait_s / _LOOKS)
             now = self._plan()
             if now.refusals:
                 return now.refusals
-        self._fault("decommission.checked")
+        self.fault("decommission.checked")
         done.keep = now.keep
         return self._delete([each for each in plan.delete if each in now.delete], done, guard)
 
     def _delete(
         self, entities: Sequence[Entity], done: Outcome, guard: Callable[[], None]
     ) -> Sequence[Refusal]:
-        with self._broker.editor() as editor:
+        with self.broker.editor() as editor:
             for entity in entities:
                 guard()
                 why = editor.delete(entity)
                 if why is not None:
                     return (_still_there(entity, why),)
                 done.deleted.append(entity)
-                self._fault("decommission.deleted")
+                self.fault("decommission.deleted")
         return ()
 
     def _drop(self, done: Outcome, guard: Callable[[], None]) -> Sequence[Refusal]:
-        if not self._options.drops_table:
+        if not self.options.drops_table:
             return ()
         guard()  # a recall could be bringing rows back
-        rows = self._store.drop(self._source)
+        rows = self.store.drop(self._source)
         if rows:
             text = f"{rows} rows came into {self._source}; it was not dropped"
             remedy = "find out who stores them; everything on the broker is gone already"
             return (Refusal(code="rows_in_table", text=text, remedy=remedy),)
         done.is_table_dropped = True
-        self._fault("decommission.dropped")
+        self.fault("decommission.dropped")
         return ()
 
     # ── undoing ─────────────────────────────────────────────────────────────────────────────
@@ -259,7 +238,7 @@ class Decommission:
     def _bind(self, bindings: Sequence[Binding], done: Outcome) -> None:
         if not bindings:
             return
-        with self._broker.editor() as editor:
+        with self.broker.editor() as editor:
             made = [binding for binding in reversed(bindings) if editor.bind(binding)]
         done.bound_again = [each for each in bindings if each in made]
         done.not_bound = [each for each in bindings if each not in made]
@@ -278,27 +257,27 @@ class Decommission:
     def _plan(self) -> Plan:
         source = self._source
         facts = Facts(
-            target=self._target,
-            rows=self._store.rows(source),
-            is_table_shared=self._store.is_shared,
-            vendor_runs=self._store.vendor_runs(),
-            others_with_rows=self._store.others_with_rows(source),
-            ledger=self._ledger.look(
-                source, ignoring=lambda other: other == self._owner or is_surely_dead(other)
+            target=self.target,
+            rows=self.store.rows(source),
+            is_table_shared=self.store.is_shared,
+            vendor_runs=self.store.vendor_runs(),
+            others_with_rows=self.store.others_with_rows(source),
+            ledger=self.ledger.look(
+                source, ignoring=lambda other: other == self.owner or is_surely_dead(other)
             ),
-            broker=self._broker.look(self._target.queue),
-            unfinished=self._ledger.unfinished(source),
+            broker=self.broker.look(self.target.queue),
+            unfinished=self.ledger.unfinished(source),
         )
-        return make_plan(facts, self._options)
+        return make_plan(facts, self.options)
 
     def _record(self, kind: str, cut: Sequence[Binding], done: Outcome | None = None) -> None:
         detail: dict[str, object] = {
-            "endpoint": str(self._target.endpoint.name),
+            "endpoint": str(self.target.endpoint.name),
             "source": self._source,
-            "queue": str(self._target.queue),
+            "queue": str(self.target.queue),
             "bindings": bindings_record(cut),
         }
-        self._runs.record(kind, detail=detail | (done.record if done else {}), batch=None)
+        self.runs.record(kind, detail=detail | (done.record if done else {}), batch=None)
 
 
 def _still_there(entity: Entity, why: str) -> Refusal:

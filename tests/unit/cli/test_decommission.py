@@ -77,7 +77,7 @@ def test_what_is_asked_about_is_no_data(program: Program, monkeypatch: pytest.Mo
 
     def planned(work: Decommission, *, is_dry: bool) -> Report:
         return Report(
-            target=work._target,
+            target=work.target,
             is_dry=is_dry,
             wants_drop=False,
             sql=[Statement(purpose="archive", sql="ALTER TABLE x")],

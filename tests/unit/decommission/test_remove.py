@@ -216,8 +216,8 @@ def run(
 
     world.is_dead = False
     return Decommission(
-        TARGET,
-        Options(drops_table=drops_table),
+        target=TARGET,
+        options=Options(drops_table=drops_table),
         broker=world,
         store=Store(world),
         ledger=Ledger(world),

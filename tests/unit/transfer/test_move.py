@@ -246,7 +246,7 @@ def test_what_the_broker_gives_back_or_refuses_stays() -> None:
     assert (outcome.moved, outcome.poison, len(place.queues[16])) == (0, 0, 7)
 
 
-def test_poison_is_publish_poison_and_stops_nothing() -> None:
+def test_poison_goes_into_its_queue_and_stops_nothing() -> None:
     """Unreadable properties, and keys that are not of the delays."""
     place = Place()
     place.put(message("deep", problem="too deep"), message("odd", routing_key="odd"), message("b"))
