@@ -107,7 +107,7 @@ def new_verify(app: App, progress: Callable[[str, int], None]) -> Verify:
         progress=progress,
     )
     return Verify(
-        parts,
+        parts=parts,
         store=app.store,
         leases=app.leases,
         lease_duration=app.plan.lease,

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from migrator.cli.adoption import adopt_ledger, keep_ledger
-from migrator.cli.failover import settle_lost_window
+from migrator.cli.adoption import adopt_ledger, keep_ledger, settle_lost_window
 from migrator.cli.opening import endpoint_names, opened
 from migrator.cli.output import say, write_json, write_text
 from migrator.cli.recalled import DEEPEST, HOLD, MARGIN, Deepest, Hold, Margin, terms_of

@@ -60,50 +60,32 @@ class _Leftovers:
     timeouts: frozenset[TimeoutId]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverSettlement:
     """Settles the window that the database lost; made by ``app.commands.new_settlement``."""
 
-    def __init__(
-        self,
-        *,
-        failover: SqlFailover,
-        adoption: SqlAdoption,
-        access: LevelAccess,
-        version: DelaysVersion,
-        mode: Mode,
-        cutoff: timedelta,
-        leases: SqlLeases,
-        lease_duration: timedelta,
-        clock: Clock,
-        ledger_id: str,
-        fault: FaultPoint,
-    ) -> None:
-        """Prepare; nothing is touched.
-
-        Args:
-            failover: Settles in store and ledger.
-            adoption: Gets that it is done.
-            access: How the levels are reached.
-            version: Whose levels are looked through.
-            mode: How rows were handed over.
-            cutoff: Rows due sooner are not handed over, by the settings.
-            leases: The lanes.
-            lease_duration: For how long the recall's own is taken at a time.
-            clock: The database's time.
-            ledger_id: By whose tag our messages are known.
-            fault: Called at each step.
-        """
-        self._failover = failover
-        self._adoption = adoption
-        self._access = access
-        self._version = version
-        self._mode = mode
-        self._cutoff = cutoff
-        self._leases = leases
-        self._lease_duration = lease_duration
-        self._clock = clock
-        self._ledger_id = ledger_id
-        self._fault = fault
+    failover: SqlFailover
+    """Settles in store and ledger."""
+    adoption: SqlAdoption
+    """Gets that it is done."""
+    access: LevelAccess
+    """How the levels are reached."""
+    version: DelaysVersion
+    """Whose levels are looked through."""
+    mode: Mode
+    """How rows were handed over."""
+    cutoff: timedelta
+    """Rows due sooner are not handed over, by the settings."""
+    leases: SqlLeases
+    """The lanes."""
+    lease_duration: timedelta
+    """For how long the recall's own is taken at a time."""
+    clock: Clock
+    """The database's time."""
+    ledger_id: str
+    """By whose tag our messages are known."""
+    fault: FaultPoint
+    """Called at each step."""
 
     def run(
         self,
@@ -120,51 +102,51 @@ class FailoverSettlement:
             PreflightRefused: Somebody works, or the broker could not be seen to its end. Nothing
                 was changed.
         """
-        sign = self._failover.last_sign()
-        with recalling_alone(self._leases, self._lease_duration) as held:
-            self._access.wait_until_routed()
-            self._access.wait_until_passed_on(self._version)
-            with self._access.open(self._version) as levels:
+        sign = self.failover.last_sign()
+        with recalling_alone(self.leases, self.lease_duration) as held:
+            self.access.wait_until_routed()
+            self.access.wait_until_passed_on(self.version)
+            with self.access.open(self.version) as levels:
                 left = self._leftovers(levels, lanes, terms)
-                if lost := self._failover.nowhere(left.timeouts):
+                if lost := self.failover.nowhere(left.timeouts):
                     raise PreflightRefused(
                         f"our queues hold messages of {len(lost)} timeouts that neither the store "
                         f"nor the ledger has ({min(lost)} is one): look before anything is taken "
                         "away; nothing was changed"
                     )
-                seen = _seen_in_levels(levels, self._ledger_id, terms, held.check, progress)
-                cutoff = min({self._cutoff, *self._failover.cutoffs(sign)})
+                seen = _seen_in_levels(levels, self.ledger_id, terms, held.check, progress)
+                cutoff = min({self.cutoff, *self.failover.cutoffs(sign)})
                 settling = FailoverTerms(
                     endpoints=endpoints,
-                    mode=self._mode,
+                    mode=self.mode,
                     tool_version=__version__,
                     doubtful_from=sign - _CLOCKS_APART + cutoff if sign and cutoff else None,
-                    left_until=self._clock.now() + terms.margin,
+                    left_until=self.clock.now() + terms.margin,
                     receipts=left.passes,
                 )
-                found = self._failover.settle(seen, settling, held.lease, None)
+                found = self.failover.settle(seen, settling, held.lease, None)
                 if is_dry_run:
                     return found
-                self._fault("failover.found")
+                self.fault("failover.found")
                 self._take_away(levels, left, found, terms)
-            self._fault("failover.taken_away")
+            self.fault("failover.taken_away")
             held.check()
-            return self._failover.settle(seen, settling, held.lease, self._finish)
+            return self.failover.settle(seen, settling, held.lease, self._finish)
 
     def _finish(self, connection: Connection, found: Settlement) -> None:
-        self._adoption.finish_failover(connection, found.counts)
+        self.adoption.finish_failover(connection, found.counts)
 
     def _leftovers(
         self, levels: RabbitLevels, lanes: Collection[Lane], terms: WalkTerms
     ) -> _Leftovers:
         """Return what is in the staging and receipts queues of *lanes*; all of it goes back."""
-        names = [staging_name(self._version, self._ledger_id, lane) for lane in lanes]
-        names += [receipts_queue(self._ledger_id, lane) for lane in lanes]
-        there = self._access.existing(names)
+        names = [staging_name(self.version, self.ledger_id, lane) for lane in lanes]
+        names += [receipts_queue(self.ledger_id, lane) for lane in lanes]
+        there = self.access.existing(names)
         passes, timeouts = set[Attempt](), set[TimeoutId]()
         for name in there:
             for message in _whole(levels.queue(name, _limits(terms)), name):
-                tag = _own_tag(message, self._ledger_id)
+                tag = _own_tag(message, self.ledger_id)
                 if tag is None:
                     raise PreflightRefused(
                         f"{name} holds a message of somebody else; nothing was changed"
@@ -180,7 +162,7 @@ class FailoverSettlement:
         """Take away what would be passed again anyhow, and receipts of what is unknown."""
 
         def may_go(message: LevelMessage) -> bool:
-            tag = _own_tag(message, self._ledger_id)
+            tag = _own_tag(message, self.ledger_id)
             return tag is not None and _is_leftover(tag, found)
 
         for name in left.queues:

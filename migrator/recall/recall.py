@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -111,47 +111,30 @@ def forecast(
     return recalls.forecast(scope, now=now, not_before=now + margin)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
     """Recalls while nobody claims; made by ``app.commands.new_recall``."""
 
-    def __init__(
-        self,
-        *,
-        recalls: Recalls,
-        access: LevelAccess,
-        version: DelaysVersion,
-        leases: SqlLeases,
-        lease_duration: timedelta,
-        books: SqlBooks,
-        runs: SqlRuns,
-        clock: Clock,
-        ledger_id: str,
-        fault: FaultPoint,
-    ) -> None:
-        """Prepare; nothing is touched.
-
-        Args:
-            recalls: The store's and the ledger's side.
-            access: How the levels are reached.
-            version: Whose levels are gone through.
-            leases: The lanes.
-            lease_duration: For how long the recall's own is taken at a time.
-            books: Which batches are open.
-            runs: Gets the event.
-            clock: The database's time.
-            ledger_id: By whose mark our messages are known.
-            fault: Called at each step.
-        """
-        self._recalls = recalls
-        self._access = access
-        self._version = version
-        self._leases = leases
-        self._lease_duration = lease_duration
-        self._books = books
-        self._runs = runs
-        self._clock = clock
-        self._ledger_id = ledger_id
-        self._fault = fault
+    recalls: Recalls
+    """The store's and the ledger's side."""
+    access: LevelAccess
+    """How the levels are reached."""
+    version: DelaysVersion
+    """Whose levels are gone through."""
+    leases: SqlLeases
+    """The lanes."""
+    lease_duration: timedelta
+    """For how long the recall's own is taken at a time."""
+    books: SqlBooks
+    """Which batches are open."""
+    runs: SqlRuns
+    """Gets the event."""
+    clock: Clock
+    """The database's time."""
+    ledger_id: str
+    """By whose mark our messages are known."""
+    fault: FaultPoint
+    """Called at each step."""
 
     def bring_back(
         self, scope: RecallScope, terms: WalkTerms, expected: RecallForecast, progress: Progress
@@ -159,7 +142,7 @@ class Recall:
         """Recall, and count what is met nowhere; raises what ``run`` does."""
         done = self.run(scope, terms, progress)
         seen = sum(done.outcomes.get(each, 0) for each in _SEEN_AND_LEFT)
-        left = forecast(self._recalls, self._clock, scope, terms.margin).in_levels
+        left = forecast(self.recalls, self.clock, scope, terms.margin).in_levels
         return RecallReport(expected=expected, done=done, not_found=max(left - seen, 0))
 
     def run(self, scope: RecallScope, terms: WalkTerms, progress: Progress) -> Recalled:
@@ -170,76 +153,55 @@ class Recall:
                 Nothing was changed.
             LeaseLost, StoreUnavailable, TargetError: What was restored stays so; run it again.
         """
-        with recalling_alone(self._leases, self._lease_duration) as held:
-            demand_settled(self._books.open_batches(), scope)
-            self._access.wait_until_routed()
-            with self._access.open(self._version) as levels:
+        with recalling_alone(self.leases, self.lease_duration) as held:
+            demand_settled(self.books.open_batches(), scope)
+            self.access.wait_until_routed()
+            with self.access.open(self.version) as levels:
                 done = _Walk(
-                    recalls=self._recalls,
-                    clock=self._clock,
-                    ledger_id=self._ledger_id,
-                    scope=scope,
-                    terms=terms,
-                    held=held,
-                    fault=self._fault,
-                    progress=progress,
+                    recall=self, scope=scope, terms=terms, held=held, progress=progress
                 ).run(levels)
-        self._runs.record("recalled", detail=done.counts, batch=None)
+        self.runs.record("recalled", detail=done.counts, batch=None)
         return done
 
 
+@dataclass(slots=True, kw_only=True)
 class _Walk:
     """Goes through all levels once, while the lease is held."""
 
-    def __init__(
-        self,
-        *,
-        recalls: Recalls,
-        clock: Clock,
-        ledger_id: str,
-        scope: RecallScope,
-        terms: WalkTerms,
-        held: HeldLease,
-        fault: FaultPoint,
-        progress: Progress,
-    ) -> None:
-        self._recalls = recalls
-        self._clock = clock
-        self._ledger_id = ledger_id
-        self._scope = scope
-        self._terms = terms
-        self._held = held
-        self._fault = fault
-        self._progress = progress
-        self._outcomes: Counter[RecallOutcome] = Counter()
-        self._seen = 0
+    recall: Recall
+    scope: RecallScope
+    terms: WalkTerms
+    held: HeldLease
+    progress: Progress
+    outcomes: Counter[RecallOutcome] = field(default_factory=Counter)
+    seen: int = 0
 
     def run(self, levels: Levels) -> Recalled:
         waiting = levels.ready()
-        demand_shallow(waiting, self._terms.deepest)
+        demand_shallow(waiting, self.terms.deepest)
         # also empty ones: what is above them comes down meanwhile
         there = [level for level in range(BITS) if level in waiting]
-        passes = walk(levels, there, self._terms.limits, self._meet, again=_once_more)
+        passes = walk(levels, there, self.terms.limits, self._meet, again=_once_more)
         unfinished = [found.level for found in passes if not found.is_whole]
-        return Recalled(outcomes=dict(self._outcomes), unfinished=tuple(unfinished))
+        return Recalled(outcomes=dict(self.outcomes), unfinished=tuple(unfinished))
 
     def _meet(self, level: int, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
-        self._held.check()
-        self._seen += len(found)
+        self.held.check()
+        self.seen += len(found)
         taken = self._chunk(scan, found)
-        restored = self._outcomes[RecallOutcome.RESTORED]
-        self._progress(WalkProgress(level=level, seen=self._seen, restored=restored))
+        restored = self.outcomes[RecallOutcome.RESTORED]
+        self.progress(WalkProgress(level=level, seen=self.seen, restored=restored))
         return taken
 
     def _chunk(self, scan: LevelScan, found: Sequence[LevelMessage]) -> int:
         sightings = {m.tag: s for m in found if (s := self._sighting(m)) is not None}
-        outcomes = self._recalls.restore(
+        outcomes = self.recall.recalls.restore(
             set(sightings.values()),
-            self._scope,
-            self._held.lease,
-            not_before=self._clock.now() + self._terms.margin,
+            self.scope,
+            self.held.lease,
+            not_before=self.recall.clock.now() + self.terms.margin,
         )
-        self._fault("recall.restored")
+        self.recall.fault("recall.restored")
         may_go, restored = [], set[Sighting]()
         for tag, sighting in sightings.items():
             outcome = outcomes[sighting]
@@ -247,17 +209,17 @@ class _Walk:
                 outcome = RecallOutcome.LEFTOVER
             elif outcome is RecallOutcome.RESTORED:
                 restored.add(sighting)
-            self._outcomes[outcome] += 1
+            self.outcomes[outcome] += 1
             if outcome in MAY_GO:
                 may_go.append(tag)
         scan.acknowledge(may_go)
-        self._fault("recall.acknowledged")
+        self.recall.fault("recall.acknowledged")
         return len(may_go)
 
     def _sighting(self, message: LevelMessage) -> Sighting | None:
         """Return which row *message* is; None when it is no message of this ledger."""
         timeout_id = message.headers.get(RELATED_TO_TIMEOUT_ID)
-        row = row_tag(message.app_id, timeout_id, ledger_id=self._ledger_id)
+        row = row_tag(message.app_id, timeout_id, ledger_id=self.recall.ledger_id)
         return None if row is None else Sighting(row=row, body_bytes=len(message.body))
 
 

@@ -81,24 +81,15 @@ def dispatching(batches: Iterable[Batch]) -> Sequence[BatchId]:
     return [batch.id for batch in batches if batch.mode is Mode.DISPATCH]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Releasing:
     """Gives rows back, lane after lane."""
 
-    def __init__(
-        self,
-        *,
-        claims: Claims,
-        leases: SqlLeases,
-        batches: Batches,
-        owner: str,
-        lease_duration: timedelta,
-    ) -> None:
-        """Work as *owner*, who must be nobody else's name."""
-        self._claims = claims
-        self._leases = leases
-        self._batches = batches
-        self._owner = owner
-        self._duration = lease_duration
+    claims: Claims
+    leases: SqlLeases
+    batches: Batches
+    owner: str
+    lease_duration: timedelta
 
     def run(self, scope: RollbackScope) -> Released:
         """Give back everything *scope* covers, as far as it was not handed over.
@@ -109,7 +100,7 @@ class Releasing:
             LeaseLost: Somebody took a lane meanwhile. What was given back before stays so.
             StoreUnavailable: As above.
         """
-        busy = self._leases.holders()
+        busy = self.leases.holders()
         rows, done = 0, []
         untouched, stuck, gone = list[Batch](), list[BatchId](), set[str]()
         for batch, lease in self._batches_in(scope):
@@ -139,34 +130,34 @@ class Releasing:
         )
 
     def _batches_in(self, scope: RollbackScope) -> Iterator[tuple[Batch, Lease]]:
-        for lane in self._leases.abandoned_lanes():
-            lease = self._leases.acquire(lane, self._owner, self._duration)
+        for lane in self.leases.abandoned_lanes():
+            lease = self.leases.acquire(lane, self.owner, self.lease_duration)
             if lease is None:
                 continue  # taken since; it shows as busy the next time
             try:
-                for batch in self._batches.open_batches(lease):
+                for batch in self.batches.open_batches(lease):
                     if scope.covers(batch):
-                        self._leases.renew(lease, self._duration, doing="rolling back")
+                        self.leases.renew(lease, self.lease_duration, doing="rolling back")
                         yield batch, lease
             finally:
-                self._leases.surrender(lease)
+                self.leases.surrender(lease)
 
     def _release(self, batch: Batch, lease: Lease) -> int:
         if batch.state is BatchState.CLAIMING:
-            claimed = self._claims.resume(batch, lease)
+            claimed = self.claims.resume(batch, lease)
             if claimed is None:
                 return 0  # all of it is somebody else's
             batch = claimed
         if batch.state in (BatchState.STAGING, BatchState.STAGED):
             # nothing was nacked before COMMITTING, so nothing has left the staging queue
-            batch = self._batches.advance(batch, Event.ABANDON, lease)
-        return self._claims.release(batch, lease)
+            batch = self.batches.advance(batch, Event.ABANDON, lease)
+        return self.claims.release(batch, lease)
 
     def _release_quarantined(self, scope: RollbackScope) -> tuple[int, str | None]:
         if scope.run is not None:
             return 0, None
         try:
-            return self._claims.release_quarantined(scope.endpoint), None
+            return self.claims.release_quarantined(scope.endpoint), None
         except SomeGone as exc:
             return exc.back, str(exc)
 
@@ -211,47 +202,30 @@ class RollbackReport:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """Both halves; made by ``app.commands.new_rollback``."""
 
-    def __init__(
-        self,
-        *,
-        claims: Claims,
-        leases: SqlLeases,
-        lease_duration: timedelta,
-        batches: Batches,
-        books: SqlBooks,
-        runs: SqlRuns,
-        recalls: Recalls,
-        clock: Clock,
-        new_recall: Callable[[], Recall],
-        held: SqlHeldDestinations,
-    ) -> None:
-        """Prepare; nothing is touched.
-
-        Args:
-            claims: Puts claimed rows back.
-            leases: The lanes.
-            lease_duration: For how long one is taken at a time.
-            batches: The batches.
-            books: What is open, doubtful or in quarantine.
-            runs: Gets the event.
-            recalls: Foretells what a recall finds.
-            clock: The database's time.
-            new_recall: Called when there is something to recall; raises when no broker is named.
-            held: Destinations for which rows wait.
-        """
-        self._claims = claims
-        self._leases = leases
-        self._lease_duration = lease_duration
-        self._batches = batches
-        self._books = books
-        self._runs = runs
-        self._recalls = recalls
-        self._clock = clock
-        self._new_recall = new_recall
-        self._held = held
+    claims: Claims
+    """Puts claimed rows back."""
+    leases: SqlLeases
+    """The lanes."""
+    lease_duration: timedelta
+    """For how long one is taken at a time."""
+    batches: Batches
+    """The batches."""
+    books: SqlBooks
+    """What is open, doubtful or in quarantine."""
+    runs: SqlRuns
+    """Gets the event."""
+    recalls: Recalls
+    """Foretells what a recall finds."""
+    clock: Clock
+    """The database's time."""
+    new_recall: Callable[[], Recall]
+    """Called when there is something to recall; raises when no broker is named."""
+    held: SqlHeldDestinations
+    """Destinations for which rows wait."""
 
     def foretell(self, scope: RollbackScope, terms: WalkTerms | None) -> RollbackReport:
         """Return what would go back, by the ledger; *terms* None: all but what was handed over."""
@@ -281,15 +255,15 @@ class Rollback:
         if terms is not None:
             expected = self._expected(scope, terms)
             if expected.expected.may_find:
-                recall = self._new_recall()
+                recall = self.new_recall()
         released = self._released(scope)
         detail = {"rows": released.rows, "quarantined": released.quarantined, "run": scope.run}
-        self._runs.record("rolled_back", detail=detail, batch=None)
+        self.runs.record("rolled_back", detail=detail, batch=None)
         report = RollbackReport(
             is_dry=False,
             released=released,
             doubtful=self._doubtful(scope),
-            is_open=any(scope.covers(batch) for batch in self._books.open_batches()),
+            is_open=any(scope.covers(batch) for batch in self.books.open_batches()),
             recall=expected,
         )
         try:
@@ -306,32 +280,32 @@ class Rollback:
 
     def _forget_held(self, wanted: StoreEndpoint | None) -> None:
         """Have `status` list no destination any more for which nobody is to hand over rows."""
-        for each in self._books.held():
+        for each in self.books.held():
             if wanted is None or each.source == wanted.source:
                 endpoint = StoreEndpoint(name=each.endpoint, source=each.source)
-                self._held.free(endpoint, [each.destination])
+                self.held.free(endpoint, [each.destination])
 
     def _expected(self, scope: RollbackScope, terms: WalkTerms) -> RecallReport:
-        found = forecast(self._recalls, self._clock, scope.handed_over, terms.margin)
+        found = forecast(self.recalls, self.clock, scope.handed_over, terms.margin)
         return RecallReport(expected=found, done=None)
 
     def _released(self, scope: RollbackScope) -> Released:
-        evict_dead(self._leases, is_surely_dead)
+        evict_dead(self.leases, is_surely_dead)
         return Releasing(
-            claims=self._claims,
-            leases=self._leases,
-            batches=self._batches,
+            claims=self.claims,
+            leases=self.leases,
+            batches=self.batches,
             owner=current_owner(),
-            lease_duration=self._lease_duration,
+            lease_duration=self.lease_duration,
         ).run(scope)
 
     def _forecast(self, scope: RollbackScope) -> Released:
         """Return what would be released now; takes no lane, so that nothing at all is written."""
-        busy = [(lane, who) for lane, who in self._leases.holders() if not is_surely_dead(who)]
+        busy = [(lane, who) for lane, who in self.leases.holders() if not is_surely_dead(who)]
         lanes = {lane for lane, _ in busy}
         batches = [
             each
-            for each in self._books.open_batches()
+            for each in self.books.open_batches()
             if each.lane not in lanes and scope.covers(each)
         ]
         released = [batch for batch in batches if batch.state in RELEASABLE]
@@ -347,10 +321,10 @@ class Rollback:
 
     def _in_quarantine(self, scope: RollbackScope) -> int:
         if scope.endpoint is not None:
-            return self._books.quarantined([scope.endpoint])
-        return sum(endpoint.quarantined for endpoint in self._books.progress().endpoints)
+            return self.books.quarantined([scope.endpoint])
+        return sum(endpoint.quarantined for endpoint in self.books.progress().endpoints)
 
     def _doubtful(self, scope: RollbackScope) -> Sequence[BatchId]:
         """Return the batches of which nobody can tell where their rows are."""
-        found = (self._batches.find(each.batch) for each in self._books.progress().doubtful)
+        found = (self.batches.find(each.batch) for each in self.books.progress().doubtful)
         return [batch.id for batch in found if batch is not None and scope.covers(batch)]

@@ -23,6 +23,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -32,29 +33,15 @@ from migrator.verify.report import EvidenceRecord
 SCHEMA: Final = "migrator/evidence/1"
 _MODE: Final = 0o600
 _TOTALS: Final = "totals"
+_FIELDS: Final = tuple(
+    each.name for each in fields(EvidenceRecord) if each.name != "handed_over_at"
+)
 
 
 def build_line(record: EvidenceRecord) -> bytes:
     """Return *record* as JSON."""
-    return _line(
-        {
-            "id": record.id,
-            "endpoint": record.endpoint,
-            "source": record.source,
-            "timeout_id": record.timeout_id,
-            "batch": record.batch,
-            "row_index": record.row_index,
-            "destination": record.destination,
-            "due_at": record.due_at.isoformat(),
-            "state": record.state,
-            "reason": record.reason,
-            "content_hash": record.content_hash,
-            "is_intact": record.is_intact,
-            "delays": record.delays and str(record.delays),
-            "level": record.level,
-            "verdict": str(record.verdict),
-        }
-    )
+    document = {name: getattr(record, name) for name in _FIELDS}
+    return _line(document | {"due_at": record.due_at.isoformat()})
 
 
 def _line(document: Mapping[str, object]) -> bytes:

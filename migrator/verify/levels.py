@@ -77,8 +77,6 @@ class VerifyPlan:
     """Levels with more messages are not looked into."""
     rate: int = 0
     """Rows hashed in a second; 0: as fast as they come."""
-    shown: int = 20
-    """Discrepancies of a kind that are named; all are counted."""
 
     def covers(self, endpoint: EndpointName) -> bool:
         """Return whether *endpoint* is meant."""

@@ -45,8 +45,8 @@ from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, cont
 from migrator.stores.sql.dialects import Dialect, dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import id_text
-from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance
-from migrator.verify.rules import AuditedRow, KnownTimeout, LevelSighting
+from migrator.verify.report import BatchGap, DestinationBalance, EndpointBalance, EvidenceRecord
+from migrator.verify.rules import KnownTimeout, LevelSighting
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ class AuditQueries:
         return audited.join(both, both.c.id == row.c.id).order_by(row.c.id)
 
     def rows(self) -> Select[Any]:
-        """Return a query for every row; its columns are those of ``AuditedRow``."""
+        """Return a query for every row; its columns are those of ``EvidenceRecord``."""
         row, batch = self._ledger.timeout, self._ledger.batch
         return self.with_batch(
             select(
@@ -345,7 +345,7 @@ class Verifications(ABC):
 
     def rows(
         self, *, after: int, at_most: int, claimed_since: datetime | None = None
-    ) -> Sequence[AuditedRow]:
+    ) -> Sequence[EvidenceRecord]:
         """Return the next rows of the ledger, ascending by their own id; empty at the end.
 
         Args:
@@ -359,7 +359,7 @@ class Verifications(ABC):
             recent = select(batch.c.id).where(batch.c.claimed_at >= claimed_since)
             query = query.where(row.c.batch_id.in_(recent))
 
-        def read(connection: Connection) -> list[AuditedRow]:
+        def read(connection: Connection) -> list[EvidenceRecord]:
             return [audited_row(found) for found in connection.execute(query)]
 
         return self._read("reading the ledger's rows", read, is_long=claimed_since is not None)
@@ -415,7 +415,7 @@ class Verifications(ABC):
     @abstractmethod
     def in_both_places(
         self, endpoints: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
+    ) -> tuple[int, Sequence[EvidenceRecord]]:
         """Return how many timeouts are in the store and open in the ledger, and the first.
 
         Arguments are those of ``gaps``.
@@ -482,9 +482,9 @@ def _gap(row: Row[Any]) -> BatchGap:
     )
 
 
-def audited_row(row: Row[Any]) -> AuditedRow:
+def audited_row(row: Row[Any]) -> EvidenceRecord:
     """Return a row of ``AuditQueries.rows`` as a value."""
-    return AuditedRow(
+    return EvidenceRecord(
         id=row.id,
         batch=BatchId(row.batch_id),
         row_index=row.row_index,

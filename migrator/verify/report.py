@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -17,6 +17,8 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
 
+SHOWN: Final = 20
+"""Discrepancies of a kind that are named; all are counted."""
 SLACK: Final = timedelta(seconds=5)
 """What is due this soon may have left its level, or not yet; nothing is concluded from it."""
 
@@ -198,7 +200,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRecord:
-    """One timeout."""
+    """One row of the ledger: what it is, where it is, and what was found of it."""
 
     id: int
     """The ledger's own, ascending."""
@@ -211,21 +213,25 @@ class EvidenceRecord:
     due_at: datetime
     """Aware, UTC."""
     state: str
+    """The row's own, else its batch's."""
     reason: str | None
+    """Why it is in quarantine."""
     content_hash: str
-    is_intact: bool
-    delays: DelaysVersion | None
+    """As it was claimed."""
+    handed_over_at: datetime | None
+    """When its batch was; None: it was not, or the row has a state of its own."""
+    is_intact: bool = True
+    delays: DelaysVersion | None = None
     """In which generation its message was seen; None: nobody looked, or it was not seen."""
-    level: int | None
-    verdict: RowStatus | Discrepancy
+    level: int | None = None
+    verdict: RowStatus | Discrepancy = RowStatus.NOT_LOOKED
 
 
 class Findings:
     """What is wrong so far."""
 
-    def __init__(self, shown: int) -> None:
-        """Name the first *shown* of each kind."""
-        self._shown = shown
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self._named: Counter[Discrepancy] = Counter()
         self.counts: Counter[Discrepancy] = Counter()
         self.first: list[Found] = []
@@ -242,7 +248,7 @@ class Findings:
     ) -> None:
         """Count one discrepancy, and name it if not too many of its kind are named already."""
         self.counts[kind] += 1
-        if self._named[kind] < self._shown:
+        if self._named[kind] < SHOWN:
             self._named[kind] += 1
             self.first.append(
                 Found(
@@ -285,28 +291,10 @@ def document(found: Verification, digest: str | None = None) -> dict[str, object
         "rows_checked": found.rows_checked,
         "waiting": found.waiting,
         "endpoints": [_endpoint(each) for each in found.endpoints],
-        "destinations": [
-            {
-                "endpoint": each.endpoint,
-                "destination": each.destination,
-                "waiting": each.waiting,
-                "left": each.left,
-                "quarantined": each.quarantined,
-            }
-            for each in found.destinations
-        ],
-        "levels": [
-            {
-                "delays": str(each.delays),
-                "level": each.level,
-                "total": each.total,
-                "ours": each.ours,
-                "foreign": each.foreign,
-            }
-            for each in found.levels
-        ],
+        "destinations": [asdict(each) for each in found.destinations],
+        "levels": [asdict(each) for each in found.levels],
         "counts": counts_of(found),
-        "discrepancies": [_found(each) for each in found.discrepancies],
+        "discrepancies": [asdict(each) for each in found.discrepancies],
         "doubtful": list(found.doubtful),
         "not_checked": list(found.not_checked),
         "evidence_sha256": digest,
@@ -323,16 +311,6 @@ def _endpoint(balance: EndpointBalance) -> dict[str, object]:
         **{name.replace(" ", "_"): balance.count(state) for name, state in STATES},
         "purged": balance.purged,
         "unaccounted": balance.unaccounted,
-    }
-
-
-def _found(found: Found) -> dict[str, object]:
-    return {
-        "kind": str(found.kind),
-        "endpoint": found.endpoint,
-        "timeout_id": found.timeout_id,
-        "batch": found.batch,
-        "detail": found.detail,
     }
 
 

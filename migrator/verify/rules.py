@@ -39,30 +39,6 @@ _GENERATIONS: Final = tuple(DelaysVersion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedRow:
-    """One row of the ledger: what it is and where it is."""
-
-    id: int
-    """The ledger's own, ascending."""
-    batch: BatchId
-    row_index: int
-    endpoint: EndpointName
-    source: str
-    timeout_id: TimeoutId
-    destination: str | None
-    due_at: datetime
-    """Aware, UTC."""
-    state: str
-    """The row's own, else its batch's."""
-    reason: str | None
-    """Why it is in quarantine."""
-    content_hash: str
-    """As it was claimed."""
-    handed_over_at: datetime | None
-    """When its batch was; None: it was not, or the row has a state of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSighting:
     """A message in a delay level that bears this ledger's mark."""
 
@@ -237,27 +213,6 @@ def judge_message(
         late_s = (seen_at - known.due_at).total_seconds()
         return Discrepancy.LATE, f"{where}, due {late_s:.0f} s ago"
     return None
-
-
-def record_of(row: AuditedRow, *, is_intact: bool) -> EvidenceRecord:
-    """Return the line of *row*, not judged yet."""
-    return EvidenceRecord(
-        id=row.id,
-        endpoint=row.endpoint,
-        source=row.source,
-        timeout_id=row.timeout_id,
-        batch=row.batch,
-        row_index=row.row_index,
-        destination=row.destination,
-        due_at=row.due_at,
-        state=row.state,
-        reason=row.reason,
-        content_hash=row.content_hash,
-        is_intact=is_intact,
-        delays=None,
-        level=None,
-        verdict=RowStatus.NOT_LOOKED,
-    )
 
 
 def judge_record(line: EvidenceRecord, *, now: datetime, seen: Seen | None) -> EvidenceRecord:

@@ -25,8 +25,7 @@ from migrator.stores.documents.store import endpoint_at
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.store import TableStore
 from migrator.verify.queries import Verifications, audited_row, total_of
-from migrator.verify.report import EndpointBalance
-from migrator.verify.rules import AuditedRow
+from migrator.verify.report import EndpointBalance, EvidenceRecord
 
 _IDS_AT_A_TIME: Final = 500
 """Ids that any database takes as parameters of one query."""
@@ -42,11 +41,11 @@ class SqlVerifications(Verifications):
 
     def in_both_places(
         self, endpoints: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
+    ) -> tuple[int, Sequence[EvidenceRecord]]:
         """Return timeouts that are in their table, and open here."""
 
-        def read(connection: Connection) -> tuple[int, list[AuditedRow]]:
-            total, first = 0, list[AuditedRow]()
+        def read(connection: Connection) -> tuple[int, list[EvidenceRecord]]:
+            total, first = 0, list[EvidenceRecord]()
             for source in sorted(self._sources(connection, endpoints)):
                 if legacy := self._legacy(source):
                     query = self._queries.also_in(legacy, endpoints, limit=max(at_most, 1))
@@ -90,14 +89,14 @@ class DocumentVerifications(Verifications):
 
     def in_both_places(
         self, endpoints: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
+    ) -> tuple[int, Sequence[EvidenceRecord]]:
         """Return timeouts that are in the store, and open here.
 
         What is half claimed or half released may be in both places, and is not told. What a
         recall has begun to restore is: until it is finished, a timeout manager and the broker
         would both send it.
         """
-        total, first = 0, list[AuditedRow]()
+        total, first = 0, list[EvidenceRecord]()
         for source in sorted(self._all_sources(endpoints)):
             for ids in self._listed(source):
                 suspects = self._open_here(source, ids, endpoints)
@@ -121,7 +120,7 @@ class DocumentVerifications(Verifications):
 
     def _open_here(
         self, source: str, ids: Collection[TimeoutId], endpoints: Collection[EndpointName]
-    ) -> Sequence[AuditedRow]:
+    ) -> Sequence[EvidenceRecord]:
         row, batch = self._ledger.timeout, self._ledger.batch
         query = (
             self._queries.rows()
@@ -136,7 +135,7 @@ class DocumentVerifications(Verifications):
         if endpoints:
             query = query.where(among(row.c.endpoint, endpoints))
 
-        def read(connection: Connection) -> list[AuditedRow]:
+        def read(connection: Connection) -> list[EvidenceRecord]:
             return [audited_row(found) for found in connection.execute(query)]
 
         return self._read("comparing the store with the ledger", read)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar
@@ -49,13 +49,11 @@ from migrator.verify.report import (
     summary,
 )
 from migrator.verify.rules import (
-    AuditedRow,
     Ids,
     Seen,
     is_unseen,
     judge_record,
     level_text,
-    record_of,
 )
 
 T = TypeVar("T")
@@ -74,32 +72,19 @@ _PATIENCE: Final = timedelta(seconds=8)
 _ASK_AGAIN_S: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verify:
     """Verifies, and records that; made by ``app.commands.new_verify``."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        *,
-        store: Store,
-        leases: SqlLeases,
-        lease_duration: timedelta,
-        runs: SqlRuns,
-    ) -> None:
-        """Prepare; nothing is asked yet.
-
-        Args:
-            parts: Who is asked, without evidence.
-            store: Knows endpoints that the ledger does not.
-            leases: The lanes.
-            lease_duration: For how long that of a scan is taken at a time.
-            runs: Gets the event.
-        """
-        self._parts = parts
-        self._store = store
-        self._leases = leases
-        self._lease_duration = lease_duration
-        self._runs = runs
+    parts: Parts
+    """Who is asked, without evidence."""
+    store: Store
+    """Knows endpoints that the ledger does not."""
+    leases: SqlLeases
+    lease_duration: timedelta
+    """For how long that of a scan is taken at a time."""
+    runs: SqlRuns
+    """Gets the event."""
 
     def run(self, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
         """Return what agrees and what does not, and the digest of the evidence.
@@ -109,17 +94,17 @@ class Verify:
             PreflightRefused: Somebody recalls, or looks through the levels already.
             TargetError, StoreUnavailable, LedgerError, ConfigError: As ``Verifier.run`` does.
         """
-        known = {each.endpoint for each in self._parts.ledger.progress().endpoints}
+        known = {each.endpoint for each in self.parts.ledger.progress().endpoints}
         for name in sorted(plan.endpoints - known):
-            self._store.find(name)
-        alone = scanning_alone(self._leases, self._lease_duration)
+            self.store.find(name)
+        alone = scanning_alone(self.leases, self.lease_duration)
         with alone if plan.is_scan else nullcontext():
             found, digest = self._verified(plan, evidence)
-        self._runs.record("verified", detail=summary(found), batch=None)
+        self.runs.record("verified", detail=summary(found), batch=None)
         return found, digest
 
     def _verified(self, plan: VerifyPlan, evidence: Path | None) -> tuple[Verification, str | None]:
-        parts = self._parts
+        parts = self.parts
         if evidence is None:
             return Verifier(parts, plan).run(), None
         about = {
@@ -143,7 +128,7 @@ class Verifier:
         """Prepare; nothing is asked yet."""
         self._parts = parts
         self._plan = plan
-        self._findings = Findings(plan.shown)
+        self._findings = Findings()
 
     def run(self) -> Verification:
         """Return what agrees and what does not; the evidence has a line for every timeout then.
@@ -186,9 +171,7 @@ class Verifier:
             waiting=waiting,
             discrepancies=tuple(findings.first),
             counts=dict(findings.counts),
-            doubtful=tuple(
-                d.batch for d in parts.ledger.progress().doubtful if plan.covers(d.endpoint)
-            ),
+            doubtful=self._doubtful(),
             not_checked=tuple(findings.not_checked),
         )
 
@@ -272,7 +255,7 @@ class Verifier:
         now = self._parts.clock.now()
         intact = self._parts.books.intact([row.id for row in rows])
         lines = [
-            judge_record(record_of(row, is_intact=intact.get(row.id, True)), now=now, seen=seen)
+            judge_record(replace(row, is_intact=intact.get(row.id, True)), now=now, seen=seen)
             for row in rows
         ]
         for line in lines:
@@ -375,7 +358,7 @@ class RowPass:
             if after >= up_to:
                 return
 
-    def _page(self, page: Sequence[AuditedRow]) -> None:
+    def _page(self, page: Sequence[EvidenceRecord]) -> None:
         for row in page:
             self._met.add(row.id)
         rows = [row for row in page if self._plan.covers(row.endpoint)]
@@ -386,17 +369,17 @@ class RowPass:
         for row in rows:
             if row.id not in intact:
                 continue  # purged since the page was read
-            line = record_of(row, is_intact=intact[row.id])
+            line = replace(row, is_intact=intact[row.id])
             line = judge_record(line, now=now, seen=self._seen)
             lines.append(line)
             if not line.is_intact:
                 self._findings.add_line(Discrepancy.CONTENT_CHANGED, line, _CHANGED)
-            self._find_unseen(line, row.handed_over_at)
+            self._find_unseen(line)
         if self._parts.evidence is not None and lines:
             self._parts.evidence.write(lines)
 
-    def _find_unseen(self, line: EvidenceRecord, handed_over_at: datetime | None) -> None:
-        seen = self._seen
+    def _find_unseen(self, line: EvidenceRecord) -> None:
+        seen, handed_over_at = self._seen, line.handed_over_at
         if seen is None or not is_unseen(line, now=self._parts.clock.now(), seen=seen):
             return
         if handed_over_at is None or handed_over_at >= seen.began_at:

@@ -18,8 +18,8 @@ from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId, content_hash
 from migrator.recall.rules import RecallScope
 from migrator.verify.queries import Verifications
-from migrator.verify.report import BatchGap, DestinationBalance
-from migrator.verify.rules import AuditedRow, LevelSighting
+from migrator.verify.report import BatchGap, DestinationBalance, EvidenceRecord
+from migrator.verify.rules import LevelSighting
 from migrator.verify.stores import SqlVerifications
 from tests.contract.any_site import NOW, AnySite, LegacyRow, hours, timeout_id
 from tests.contract.site import Site
@@ -65,7 +65,7 @@ def is_intact(site: AnySite, number: int) -> bool:
     return site.verifications().intact([row.id])[row.id]
 
 
-def row_of(site: AnySite, number: int) -> AuditedRow:
+def row_of(site: AnySite, number: int) -> EvidenceRecord:
     """Return what is said of one row."""
     rows = site.verifications().rows(after=0, at_most=100)
     return next(row for row in rows if row.timeout_id == timeout_id(number))

@@ -42,6 +42,7 @@ def record(id_: int = 1, **changes: Any) -> EvidenceRecord:
         "state": "handed_over",
         "reason": None,
         "content_hash": "ab",
+        "handed_over_at": None,
         "is_intact": True,
         "delays": DelaysVersion.V2,
         "level": 21,

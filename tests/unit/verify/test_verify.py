@@ -12,7 +12,7 @@ from migrator.delays.routing import DelaysVersion
 from migrator.ledger.report import DoubtfulBatch
 from migrator.ledger.states import Mode
 from migrator.nservicebus.timeouts import BatchId, Lane, TimeoutId
-from migrator.verify import levels, verify
+from migrator.verify import levels, report, verify
 from migrator.verify.report import Discrepancy, Verdict
 from migrator.verify.rules import Ids, Place, Places
 from tests.unit.verify.world import BILLING, DAY, NOW, SALES, MemoryEvidence, World
@@ -338,12 +338,13 @@ def test_what_is_gone_when_asked_again_is_not_reported() -> None:
     assert counts(world) == {}
 
 
-def test_only_the_first_of_a_kind_are_named() -> None:
+def test_only_the_first_of_a_kind_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are counted."""
     world = healthy()
     for row in list(world.rows):
         world.change(row, is_intact=False)
-    found = world.verified(shown=2)
+    monkeypatch.setattr(report, "SHOWN", 2)
+    found = world.verified()
     assert found.counts == {Discrepancy.CONTENT_CHANGED: 5}
     assert len(found.discrepancies) == 2
 

@@ -31,7 +31,7 @@ from migrator.verify.report import (
     EvidenceRecord,
     Verification,
 )
-from migrator.verify.rules import AuditedRow, KnownTimeout, LevelSighting
+from migrator.verify.rules import KnownTimeout, LevelSighting
 from migrator.verify.verify import Verifier
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -41,7 +41,7 @@ LEDGER_ID = "a1"
 OPEN_STATES = {*BatchState} - {BatchState.RELEASED, BatchState.RECALLED}
 
 
-def body_of(row: AuditedRow) -> bytes:
+def body_of(row: EvidenceRecord) -> bytes:
     """Return the body that the message of *row* has to have."""
     return f"body of {row.timeout_id}".encode()
 
@@ -84,7 +84,7 @@ class FakeScan:
 class World:
     """Everything a verification asks; tests plant what is wrong."""
 
-    rows: list[AuditedRow] = field(default_factory=list)
+    rows: list[EvidenceRecord] = field(default_factory=list)
     damaged: set[int] = field(default_factory=set)
     """Ids of rows whose content is not what was claimed."""
     hashed: list[int] = field(default_factory=list)
@@ -116,7 +116,7 @@ class World:
     on_wait: Callable[[], None] = lambda: None
     asked_pages: list[int] = field(default_factory=list)
     opened: DelaysVersion = DelaysVersion.V2
-    late_rows: list[AuditedRow] = field(default_factory=list)
+    late_rows: list[EvidenceRecord] = field(default_factory=list)
     """Rows whose claim commits only after the pages they belong on were read."""
     ledger_changes: list[Callable[[], None]] = field(default_factory=list)
     """What happens between two questions about sums."""
@@ -125,7 +125,7 @@ class World:
 
     def hand_over(
         self, due_in: timedelta = DAY, *, endpoint: EndpointName = SALES, **changes: Any
-    ) -> AuditedRow:
+    ) -> EvidenceRecord:
         """Add a row that was handed over an hour ago, and its message."""
         row = self.add(due_in, endpoint=endpoint, **changes)
         self.put(row)
@@ -133,7 +133,7 @@ class World:
 
     def add(
         self, due_in: timedelta = DAY, *, endpoint: EndpointName = SALES, **changes: Any
-    ) -> AuditedRow:
+    ) -> EvidenceRecord:
         """Add a row without a message."""
         number = len(self.rows) + 1
         fields: dict[str, Any] = {
@@ -150,14 +150,14 @@ class World:
             "content_hash": "ab",
             "handed_over_at": NOW - timedelta(hours=1),
         }
-        row = AuditedRow(**(fields | changes))
+        row = EvidenceRecord(**(fields | changes))
         self.rows.append(row)
         self.sizes[row.batch] += 1
         return row
 
     def put(
         self,
-        row: AuditedRow,
+        row: EvidenceRecord,
         *,
         level: int | None = None,
         body: bytes | None = None,
@@ -198,7 +198,7 @@ class World:
             )
         )
 
-    def take_out(self, row: AuditedRow) -> list[LevelMessage]:
+    def take_out(self, row: EvidenceRecord) -> list[LevelMessage]:
         """Remove every message of *row*."""
         taken = []
         for level, found in self.levels.items():
@@ -207,7 +207,7 @@ class World:
             taken += mine
         return taken
 
-    def change(self, row: AuditedRow, **changes: Any) -> AuditedRow:
+    def change(self, row: EvidenceRecord, **changes: Any) -> EvidenceRecord:
         """Change a row in the ledger."""
         if not changes.pop("is_intact", True):
             self.damaged.add(row.id)
@@ -340,7 +340,7 @@ class World:
 
     def read_rows(
         self, *, after: int, at_most: int, claimed_since: datetime | None = None
-    ) -> Sequence[AuditedRow]:
+    ) -> Sequence[EvidenceRecord]:
         if claimed_since is None:
             self.asked_pages.append(at_most)
             found = [row for row in self.rows if row.id > after]
@@ -356,7 +356,7 @@ class World:
 
     def in_both_places(
         self, of: Collection[EndpointName], *, at_most: int
-    ) -> tuple[int, Sequence[AuditedRow]]:
+    ) -> tuple[int, Sequence[EvidenceRecord]]:
         self._change()
         found = [
             r
