@@ -7,14 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.preview.report import Preview, preview_document, span_of
-from migrator.stores.due_times import zone_offset
 from migrator.stores.endpoints import EndpointPreview, Quarantinable
 from tests.unit.nservicebus.samples import NOW
 
@@ -65,35 +62,6 @@ PREVIEW = Preview(
 def test_steps_of_the_histogram_end_inclusively(until_due: timedelta, expected: str) -> None:
     """A row due in exactly a minute belongs to the first minute."""
     assert span_of(until_due) == expected
-
-
-@pytest.mark.parametrize(
-    ("difference", "expected"),
-    [
-        (timedelta(hours=1), timedelta(hours=1)),
-        (timedelta(hours=-5, seconds=1), timedelta(hours=-5)),
-        (timedelta(hours=5, minutes=45), timedelta(hours=5, minutes=45)),
-        (timedelta(hours=14), timedelta(hours=14)),
-        (timedelta(0), None),
-        (timedelta(seconds=1), None),
-        (timedelta(minutes=10), None),
-        (timedelta(hours=1, seconds=2), None),
-        (timedelta(hours=15), None),
-        (timedelta(days=365), None),
-    ],
-)
-def test_whole_quarter_hours_look_like_a_time_zone(
-    difference: timedelta, expected: timedelta | None
-) -> None:
-    """Rounding is forgiven, an edit of the due time is not taken for a zone."""
-    assert zone_offset(difference) == expected
-
-
-@given(quarters=st.integers(-56, 56).filter(bool), noise=st.floats(-1, 1))
-def test_every_zone_on_earth_is_recognised(quarters: int, noise: float) -> None:
-    """From -14 h to +14 h, with the rounding of any store."""
-    offset = quarters * timedelta(minutes=15)
-    assert zone_offset(offset + timedelta(seconds=noise)) == offset
 
 
 def test_sums_follow_from_the_counts() -> None:

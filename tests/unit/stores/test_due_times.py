@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from migrator.stores.due_times import DueTimeReading, DueTimeRules, judge
+from migrator.stores.due_times import DueTimeReading, DueTimeRules, judge, zone_offset
 from migrator.stores.ports import DueTime
 
 WINTER, SUMMER = datetime(2027, 1, 5, 8, tzinfo=UTC), datetime(2027, 7, 5, 8, tzinfo=UTC)
@@ -110,3 +112,32 @@ def test_what_was_moved_on_purpose_is_told_and_accepted() -> None:
     reading = judge(some("Europe/Berlin"), DueTimeRules(accepts_shifted=True))
     assert (reading.is_refused, reading.shifted) == (False, 10)
     assert reading.text
+
+
+@pytest.mark.parametrize(
+    ("difference", "expected"),
+    [
+        (timedelta(hours=1), timedelta(hours=1)),
+        (timedelta(hours=-5, seconds=1), timedelta(hours=-5)),
+        (timedelta(hours=5, minutes=45), timedelta(hours=5, minutes=45)),
+        (timedelta(hours=14), timedelta(hours=14)),
+        (timedelta(0), None),
+        (timedelta(seconds=1), None),
+        (timedelta(minutes=10), None),
+        (timedelta(hours=1, seconds=2), None),
+        (timedelta(hours=15), None),
+        (timedelta(days=365), None),
+    ],
+)
+def test_whole_quarter_hours_look_like_a_time_zone(
+    difference: timedelta, expected: timedelta | None
+) -> None:
+    """Rounding is forgiven, an edit of the due time is not taken for a zone."""
+    assert zone_offset(difference) == expected
+
+
+@given(quarters=st.integers(-56, 56).filter(bool), noise=st.floats(-1, 1))
+def test_every_zone_on_earth_is_recognised(quarters: int, noise: float) -> None:
+    """From -14 h to +14 h, with the rounding of any store."""
+    offset = quarters * timedelta(minutes=15)
+    assert zone_offset(offset + timedelta(seconds=noise)) == offset
