@@ -103,23 +103,23 @@ def inspect(context: typer.Context, delays: Delays = None, as_json: Json = False
     """
     session = session_of(context, as_json=as_json)
     with opened(session.load(given("broker.delays", delays, "--delays"))) as app:
-        ladder = app.broker_facts.ladder(app.plan.delays)
+        depths = app.broker_facts.level_depths(app.plan.delays)
     if session.wants_json:
-        write_json("delays-inspect", ladder_document(ladder))
-    elif not ladder.is_absent:
-        write_drawn(ladder_table(ladder))
-    if ladder.gap:
-        say(f"not known: {ladder.gap}")
-    if ladder.missing:
-        say(_missing(ladder))
-    raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if ladder.missing else ExitCode.DONE)
+        write_json("delays-inspect", ladder_document(depths))
+    elif not depths.is_absent:
+        write_drawn(level_table(depths))
+    if depths.gap:
+        say(f"not known: {depths.gap}")
+    if depths.missing:
+        say(_missing(depths))
+    raise typer.Exit(ExitCode.PREFLIGHT_REFUSED if depths.missing else ExitCode.DONE)
 
 
-def _missing(ladder: LevelDepths) -> str:
-    remedy = f"migrator delays create --delays {ladder.version}"
-    if ladder.is_absent:
-        return f"delays {ladder.version} do not exist here: {remedy}"
-    return f"{len(ladder.missing)} levels are missing: {remedy}"
+def _missing(depths: LevelDepths) -> str:
+    remedy = f"migrator delays create --delays {depths.version}"
+    if depths.is_absent:
+        return f"delays {depths.version} do not exist here: {remedy}"
+    return f"{len(depths.missing)} levels are missing: {remedy}"
 
 
 @verbs.command(
@@ -205,22 +205,22 @@ def _flight_document(flight: ProbeRun) -> dict[str, object]:
 # ── the levels as a picture ────────────────────────────────────────────────────────────────────
 
 
-_RUNG_CHARS: Final = 16
+_BAR_CHARS: Final = 16
 _NOT_KNOWN: Final = "not known"
 _HELD: Final = "bold red"
 _COLUMNS: Final = ("level", "for delays of", "", "ready", "unacked", "held", "consumers", "")
 _NUMBERS: Final = frozenset({"for delays of", "ready", "unacked", "held", "consumers"})
 
 
-def ladder_table(ladder: LevelDepths) -> Table:
-    """Return the ladder as a table, level 27 first, with a last line of sums."""
+def level_table(depths: LevelDepths) -> Table:
+    """Return the depths as a table, level 27 first, with a last line of sums."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=False)
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    most = max((step.known for step in ladder.steps), default=0)
-    for step in ladder.steps:
+    most = max((step.known for step in depths.steps), default=0)
+    for step in depths.steps:
         table.add_row(*_cells(step, most), style="dim" if step.known == 0 else "")
-    sums = ladder.totals
+    sums = depths.totals
     numbers = (sums.ready, sums.unacknowledged, sums.held, sums.consumers)
     table.add_row("", "total", "", *map(_count, numbers), "", style="bold")
     return table
@@ -234,28 +234,28 @@ def _cells(step: LevelDepth, most: int) -> list[Text]:
     return [
         Text(f"{step.level:02d}"),
         Text(f"{span_text(step.wait_s)} … {span_text(step.longest_delay_s)}"),
-        _rung(step, most),
+        _bar(step, most),
         *texts,
         _remark(step),
     ]
 
 
-def _rung(step: LevelDepth, most: int) -> Text:
-    """Return the rung; whatever is there gets a mark, however little it is beside the rest."""
+def _bar(step: LevelDepth, most: int) -> Text:
+    """Return the bar; whatever is there gets a mark, however little it is beside the rest."""
     held, unacknowledged, ready = (
-        max(1, _RUNG_CHARS * count // most) if count else 0
+        max(1, _BAR_CHARS * count // most) if count else 0
         for count in (step.held, step.unacknowledged, step.ready)
     )
-    held = min(held, _RUNG_CHARS)
-    unacknowledged = min(unacknowledged, _RUNG_CHARS - held)
-    ready = min(ready, _RUNG_CHARS - held - unacknowledged)
-    rung = Text("├")
-    rung.append("█" * ready, style="green")
-    rung.append("▒" * unacknowledged, style="yellow")
-    rung.append("▓" * held, style=_HELD)
-    rung.append("─" * (_RUNG_CHARS + 1 - len(rung)))
-    rung.append("┤")
-    return rung
+    held = min(held, _BAR_CHARS)
+    unacknowledged = min(unacknowledged, _BAR_CHARS - held)
+    ready = min(ready, _BAR_CHARS - held - unacknowledged)
+    bar = Text("├")
+    bar.append("█" * ready, style="green")
+    bar.append("▒" * unacknowledged, style="yellow")
+    bar.append("▓" * held, style=_HELD)
+    bar.append("─" * (_BAR_CHARS + 1 - len(bar)))
+    bar.append("┤")
+    return bar
 
 
 def _remark(step: LevelDepth) -> Text:

@@ -186,7 +186,7 @@ class BrokerFacts:
         keys = [binding.key for binding in found if binding.key.startswith(prefix)]
         return frozenset(QueueName(key.removeprefix(prefix)) for key in keys if key != prefix)
 
-    def ways(
+    def destination_bindings(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
         """Return how far the way from the delays to each of *names* is there."""
@@ -204,7 +204,7 @@ class BrokerFacts:
             return NotChecked(reason="the levels are so new that the broker has no counts yet")
         return {levels[queue.name]: queue.held_back for queue in queues if queue.held_back}
 
-    def ladder(self, version: DelaysVersion) -> LevelDepths:
+    def level_depths(self, version: DelaysVersion) -> LevelDepths:
         """Return every level of *version* with what waits in it, as far as it is known."""
         return read_level_depths(self._settings, self._management, version)
 

@@ -164,7 +164,7 @@ def _stayed(count: int, span_s: float) -> str:
 def _remedy(c: DelaysContext) -> str:
     """Return what mends the destinations to blame, or how to find them."""
     rows = _just_due(c)
-    ways = c.broker.ways(c.version, [each.destination for each in rows])
+    ways = c.broker.destination_bindings(c.version, [each.destination for each in rows])
     if not isinstance(ways, NotChecked):
         blamed = [each for each in rows if not ways[each.destination].is_open]
         fixes = [
@@ -210,7 +210,7 @@ def ways_of(
     if isinstance(rows, NotChecked):
         yield not_checked("handed-over timeouts", rows.reason)
         rows = {}
-    ways = c.broker.ways(c.version, sorted({*bound, *rows}))
+    ways = c.broker.destination_bindings(c.version, sorted({*bound, *rows}))
     if isinstance(ways, NotChecked):
         yield not_checked("bindings", ways.reason)
         return

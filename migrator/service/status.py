@@ -85,7 +85,7 @@ class StatusQueries:
 
     def ladder(self) -> LevelDepths:
         """Return the delay levels."""
-        return self._app.broker_facts.ladder(self._app.plan.delays)
+        return self._app.broker_facts.level_depths(self._app.plan.delays)
 
     def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
         """Return how many rows are in the table of each endpoint."""

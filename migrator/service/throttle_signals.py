@@ -305,7 +305,7 @@ _MOST_QUEUES: Final = 500
 
 def measure_levels(app: App) -> Mapping[Whom, Sample]:
     """Return the messages in all levels together, as far as they are known."""
-    ladder = app.broker_facts.ladder(app.plan.delays)
+    ladder = app.broker_facts.level_depths(app.plan.delays)
     count = sum(step.known for step in ladder.steps)
     return {None: Sample(value=count, text=f"{count} messages in the delay levels")}
 

@@ -159,15 +159,15 @@ def test_only_what_is_ready_is_known_without_the_management_api(
         channel.basic_publish("", "nsb.v2.delay-level-20", b"x")
         channel.queue_delete("nsb.v2.delay-level-05")
     for asked, gap in ((facts, "so new"), (BrokerFacts(settings, None), "management")):
-        wait_until(lambda asked=asked: asked.ladder(V2).totals.ready == 1)
-        found = asked.ladder(V2)
+        wait_until(lambda asked=asked: asked.level_depths(V2).totals.ready == 1)
+        found = asked.level_depths(V2)
         assert found.missing == ("nsb.v2.delay-level-05",)
         assert found.totals.consumers == 0
         if asked is facts and are_told(vhost, settings):
             continue  # on a busy machine the levels are so new no more
         assert (found.totals.held, found.totals.unacknowledged) == (None, None)
         assert gap in found.gap
-        assert asked.ladder(V1).is_absent
+        assert asked.level_depths(V1).is_absent
 
 
 def are_told(vhost: Vhost, settings: ConnectionSettings) -> bool:
@@ -187,7 +187,7 @@ def test_a_management_api_for_somebody_else_is_an_answer(
         found = BrokerFacts(settings, api)
         assert isinstance(found.alarms(), NotChecked)
         assert found.delay_entities(V2).not_checked
-        ladder = found.ladder(V2)
+        ladder = found.level_depths(V2)
         assert (ladder.totals.ready, ladder.totals.held) == (0, None)
         assert "refused" in ladder.gap
         assert found.server().product == "RabbitMQ"
@@ -208,7 +208,7 @@ def test_ways_to_destinations_are_told(
         channel.queue_bind("direct", delivery, "#.direct")
         channel.queue_bind("whole", "whole", "")
         names = [QueueName(n) for n in ("direct", "whole", "unbound", "cut", "dangling", "nothing")]
-        ways = facts.ways(V2, names)
+        ways = facts.destination_bindings(V2, names)
         assert not isinstance(ways, NotChecked)
         assert [name for name in names if ways[name].is_open] == ["direct", "whole"]
         assert not ways[QueueName("dangling")].has_queue
@@ -218,7 +218,7 @@ def test_ways_to_destinations_are_told(
             for binding in way.missing:
                 bind = channel.queue_bind if binding.target_is_queue else channel.exchange_bind
                 bind(binding.target.name, binding.source, binding.key)
-    mended = facts.ways(V2, names)
+    mended = facts.destination_bindings(V2, names)
     assert not isinstance(mended, NotChecked)
     assert all(way.is_open for way in mended.values())
-    assert isinstance(BrokerFacts(settings, None).ways(V2, names), NotChecked)
+    assert isinstance(BrokerFacts(settings, None).destination_bindings(V2, names), NotChecked)

@@ -31,7 +31,7 @@ class Depths:
 
     def depths(self) -> Sequence[LevelDepths]:
         """Return what the broker in memory has."""
-        return [self.broker.ladder(version) for version in DelaysVersion]
+        return [self.broker.level_depths(version) for version in DelaysVersion]
 
 
 @dataclass(frozen=True, slots=True)

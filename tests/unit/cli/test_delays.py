@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from migrator.cli import delays
-from migrator.cli.delays import ladder_table
+from migrator.cli.delays import level_table
 from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.probe import Probe, ProbeRun
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import PreflightRefused, TargetUnavailable
 from migrator.rabbitmq.connection import ConnectionSettings
 from tests.unit.cli.conftest import Program
-from tests.unit.preflight.fakes import ladder
+from tests.unit.preflight.fakes import level_depths
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -41,7 +41,7 @@ def test_delays_are_created_on_demand(
 
 def test_levels_are_drawn(program: Program) -> None:
     """As a ladder, with what is held marked; exit code 0."""
-    program.broker.steps = ladder(
+    program.broker.steps = level_depths(
         LevelDepth(level=5, ready=3, unacknowledged=0, held=40, consumers=0)
     )
     ended = program("delays", "inspect")
@@ -55,7 +55,7 @@ def test_levels_are_drawn(program: Program) -> None:
 
 def test_what_is_not_known_is_said(program: Program) -> None:
     """Not shown as zero."""
-    program.broker.steps = ladder(
+    program.broker.steps = level_depths(
         LevelDepth(level=5, ready=3, consumers=0), gap="no management API"
     )
     ended = program("delays", "inspect")
@@ -67,7 +67,7 @@ def test_what_is_not_known_is_said(program: Program) -> None:
 
 def test_missing_levels_end_with_3(program: Program) -> None:
     """With the command that makes them."""
-    program.broker.steps = ladder(LevelDepth(level=5, exists=False))
+    program.broker.steps = level_depths(LevelDepth(level=5, exists=False))
     ended = program("delays", "inspect", codes=[3])
     assert ended.err == "1 levels are missing: migrator delays create --delays v2\n"
     program.broker.steps = build_level_depths(DelaysVersion.V2, [])
@@ -183,13 +183,13 @@ def drawn(steps: LevelDepths, *, width: int = 100, color: bool = False) -> list[
     stream = io.StringIO()
     system = "standard" if color else None
     console = Console(file=stream, width=width, force_terminal=color, color_system=system)  # type: ignore[arg-type]  # rich types it as a literal
-    console.print(ladder_table(steps))
+    console.print(level_table(steps))
     return stream.getvalue().splitlines()
 
 
 def test_each_level_is_a_rung() -> None:
     """Longest delays on top, sums at the bottom."""
-    lines = drawn(ladder())
+    lines = drawn(level_depths())
     assert len(lines) == 1 + 28 + 1
     assert lines[1].startswith("27     1553d 10h … 3106d 21h  ├────")
     assert lines[28].startswith("00")
@@ -198,7 +198,7 @@ def test_each_level_is_a_rung() -> None:
 
 def test_rungs_are_filled_by_what_waits() -> None:
     """In proportion, and the least message is seen beside a million."""
-    crowded = ladder(
+    crowded = level_depths(
         LevelDepth(level=9, ready=1_000_000, unacknowledged=0, held=0, consumers=0),
         LevelDepth(level=8, ready=500_000, unacknowledged=0, held=0, consumers=0),
         LevelDepth(level=7, ready=1, unacknowledged=1, held=1, consumers=1),
@@ -223,9 +223,9 @@ def test_rungs_are_filled_by_what_waits() -> None:
 )
 def test_what_is_wrong_is_said_and_coloured(step: LevelDepth, remark: str) -> None:
     """In red on a terminal."""
-    (line,) = [text for text in drawn(ladder(step)) if text.startswith("03")]
+    (line,) = [text for text in drawn(level_depths(step)) if text.startswith("03")]
     assert remark in line
-    (line,) = [text for text in drawn(ladder(step), color=True) if "03" in text[:12]]
+    (line,) = [text for text in drawn(level_depths(step), color=True) if "03" in text[:12]]
     assert "31m" in line
 
 

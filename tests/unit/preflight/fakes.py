@@ -40,7 +40,7 @@ def queue(consumers: int = 0, *, ready: int = 0) -> QueueFacts:
     return QueueFacts(name="q", ready=ready, consumers=consumers)
 
 
-def way(
+def binding(
     name: str,
     *,
     has_queue: bool = True,
@@ -59,12 +59,12 @@ def way(
     )
 
 
-def no_way(name: str) -> DestinationBinding:
+def no_binding(name: str) -> DestinationBinding:
     """Return the way to a destination of which nothing is left."""
-    return way(name, has_queue=False, has_exchange=False, is_bound=False, leads_on=False)
+    return binding(name, has_queue=False, has_exchange=False, is_bound=False, leads_on=False)
 
 
-def ladder(*changed: LevelDepth, gap: str = "") -> LevelDepths:
+def level_depths(*changed: LevelDepth, gap: str = "") -> LevelDepths:
     """Return levels in which nothing waits, but for those *changed*."""
     empty = [LevelDepth(level=n, ready=0, unacknowledged=0, held=0, consumers=0) for n in range(28)]
     return build_level_depths(DelaysVersion.V2, [*empty, *changed], gap=gap)
@@ -88,7 +88,7 @@ class FakeBroker(BrokerFacts):
     later: list[Mapping[int, int]] = field(default_factory=list)
     """What hangs at the second look, the third …; ``hanging`` again after the last."""
     hanging: Mapping[int, int] | NotChecked = field(default_factory=dict)
-    steps: LevelDepths = field(default_factory=lambda: ladder())
+    steps: LevelDepths = field(default_factory=lambda: level_depths())
     alarm_texts: Sequence[str] | NotChecked = ()
     left: Room | NotChecked = field(
         default_factory=lambda: Room(disk_free_bytes=10**12, disk_limit_bytes=0)
@@ -146,16 +146,16 @@ class FakeBroker(BrokerFacts):
         found, self.hanging = self.hanging, self.later.pop(0) if self.later else self.hanging
         return found
 
-    def ways(
+    def destination_bindings(
         self, version: DelaysVersion, names: Collection[QueueName]
     ) -> Mapping[QueueName, DestinationBinding] | NotChecked:
         self._answer()
         if isinstance(self.bound, NotChecked):
             return self.bound
         closed = {each.destination: each for each in self.closed}
-        return {name: closed.get(name) or way(name) for name in names}
+        return {name: closed.get(name) or binding(name) for name in names}
 
-    def ladder(self, version: DelaysVersion) -> LevelDepths:
+    def level_depths(self, version: DelaysVersion) -> LevelDepths:
         self._answer()
         return replace(self.steps, version=version)
 

@@ -16,11 +16,11 @@ from tests.unit.preflight.fakes import (
     NOW,
     FakeBroker,
     FakeHandOvers,
+    binding,
     found,
     found_of_delays,
     levels,
-    no_way,
-    way,
+    no_binding,
 )
 
 BOUND = frozenset({QueueName("Sales")})
@@ -109,12 +109,12 @@ def test_levels_are_looked_at_for_as_long_as_was_asked() -> None:
 def test_a_frozen_level_is_named_with_its_destination_and_the_fix() -> None:
     """Only destinations that were due lately and cannot be reached are to blame."""
     hand_overs = FakeHandOvers(["Billing", "Gone"])
-    (finding,) = frozen(FakeBroker(hanging={1: 40}, closed=[no_way("Gone")]), hand_overs)
+    (finding,) = frozen(FakeBroker(hanging={1: 40}, closed=[no_binding("Gone")]), hand_overs)
     assert (finding.level, finding.subject) == (Level.REFUSED, "nsb.v2.delay-level-01")
     assert "at least 40" in finding.text
     assert "stands still for every endpoint" in finding.text
     assert finding.remedy.startswith("10 timeouts for Gone were due in the past hour")
-    assert no_way("Gone").remedy in finding.remedy
+    assert no_binding("Gone").remedy in finding.remedy
     assert "Billing" not in finding.remedy
     assert hand_overs.asked == [(NOW - HOUR, NOW)]
 
@@ -138,7 +138,7 @@ def test_what_stays_is_told_from_what_passes(looks: list[dict[int, int]], level:
 @pytest.mark.parametrize(
     ("broker", "hand_overs"),
     [
-        (FakeBroker(hanging={0: 33}, closed=[no_way("Gone")]), None),
+        (FakeBroker(hanging={0: 33}, closed=[no_binding("Gone")]), None),
         (FakeBroker(hanging={0: 33}), FakeHandOvers(["Billing"])),
         (FakeBroker(hanging={0: 33}, bound=NO_API), FakeHandOvers(["Gone"])),
         (FakeBroker(hanging={0: 33}), FakeHandOvers(failure=LedgerMissing("none"))),
@@ -183,17 +183,17 @@ def ways(broker: FakeBroker, hand_overs: FakeHandOvers | None) -> list[Finding]:
 def test_a_handed_over_destination_that_is_gone_is_refused() -> None:
     """With how many wait for it, until when, and what mends it."""
     hand_overs = FakeHandOvers(["Gone", "Sales"])
-    (finding,) = ways(FakeBroker(bound=BOUND, closed=[no_way("Gone")]), hand_overs)
+    (finding,) = ways(FakeBroker(bound=BOUND, closed=[no_binding("Gone")]), hand_overs)
     assert (finding.level, finding.subject) == (Level.REFUSED, "Gone")
     assert "10 timeouts" in finding.text
     assert "2026-03-10 09:30:00" in finding.text
-    assert finding.remedy == no_way("Gone").remedy
+    assert finding.remedy == no_binding("Gone").remedy
     assert hand_overs.asked == [(NOW - HOUR, None)]
 
 
 def test_a_bound_name_that_leads_nowhere_is_a_warning() -> None:
     """Nobody knows whether anything waits for it."""
-    closed = way("Sales", has_queue=False, leads_on=False)
+    closed = binding("Sales", has_queue=False, leads_on=False)
     (finding,) = ways(FakeBroker(bound=BOUND, closed=[closed]), FakeHandOvers())
     assert (finding.level, finding.subject) == (Level.WARNING, "Sales")
     assert finding.remedy == closed.remedy
@@ -216,7 +216,7 @@ def test_bindings_that_nobody_tells_are_not_checked() -> None:
     """Neither at first, nor when the API goes away between two questions."""
 
     class Failing(FakeBroker):
-        def ways(self, version, names):  # type: ignore[no-untyped-def]  # as its base
+        def destination_bindings(self, version, names):  # type: ignore[no-untyped-def]  # as its base
             return NO_API
 
     for broker in (FakeBroker(bound=NO_API), Failing(bound=BOUND)):

@@ -11,7 +11,7 @@ from migrator.nservicebus.timeouts import QueueName
 from migrator.preflight.findings import Level
 from migrator.preflight.queries import KnownHandOvers
 from migrator.preflight.registry import Rechecks
-from tests.unit.preflight.fakes import NOW, FakeBroker, FakeHandOvers, context, no_way
+from tests.unit.preflight.fakes import NOW, FakeBroker, FakeHandOvers, context, no_binding
 
 FIVE_MINUTES = timedelta(minutes=5)
 
@@ -60,7 +60,7 @@ def test_what_was_called_back_needs_no_way() -> None:
     known = KnownHandOvers(ledger, lambda: NOW)
     names(known)
     ledger.names = []
-    broker = FakeBroker(bound=frozenset({QueueName("Sales")}), closed=[no_way("Gone")])
+    broker = FakeBroker(bound=frozenset({QueueName("Sales")}), closed=[no_binding("Gone")])
     (finding,) = Rechecks(context(broker=broker), known, tuple).ways()
     assert finding.level is Level.OK
     assert ledger.since[-1] is None
