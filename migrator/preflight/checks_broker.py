@@ -61,12 +61,12 @@ _USER: Final = "broker user"
 _OLD_WAY: Final = "use --delays v1 --mode direct"
 
 
-def broker_alarms(c: DelaysContext) -> Iterator[Finding]:
+def broker_alarms(context: DelaysContext) -> Iterator[Finding]:
     """Is the broker holding all publishers back?
 
     Warn of memory and disk alarms: nothing can be published while one is in force.
     """
-    alarms = c.broker.alarms()
+    alarms = context.broker.alarms()
     if isinstance(alarms, NotChecked):
         yield not_checked("resource alarms", alarms.reason)
         return
@@ -80,13 +80,13 @@ def broker_alarms(c: DelaysContext) -> Iterator[Finding]:
         yield ok("resource alarms", "none in force")
 
 
-def broker_reachable(c: DelaysContext) -> Iterator[Finding]:
+def broker_reachable(context: DelaysContext) -> Iterator[Finding]:
     """Can the broker be reached, and does it let us in? Two different findings.
 
     Connect as the daemon will.
     """
     try:
-        server = c.broker.server()
+        server = context.broker.server()
     except AccessRefused as exc:
         yield refused(
             "broker",
@@ -106,7 +106,7 @@ def broker_reachable(c: DelaysContext) -> Iterator[Finding]:
 # ── rights ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def broker_rights(c: Context) -> Iterator[Finding]:
+def broker_rights(context: Context) -> Iterator[Finding]:
     """May we make the queues that staging and retries need, and bind destinations to the delays?
 
     Refuse a user who may not make our own queues, or may not bind destinations.
@@ -114,31 +114,31 @@ def broker_rights(c: Context) -> Iterator[Finding]:
     Asked of the broker, making and binding none. Without these rights a daemon would claim rows
     and then begin again and again.
     """
-    if c.mode is not None:
-        yield from _staging(c, c.mode)
-        if c.choices.may_bind:
-            yield from _binding(c, destination_rows(c.previews_of(*MOVING) or ()))
-    if c.retry_queues:
+    if context.mode is not None:
+        yield from _staging(context, context.mode)
+        if context.choices.may_bind:
+            yield from _binding(context, destination_rows(context.previews_of(*MOVING) or ()))
+    if context.retry_queues:
         otherwise = "set dispatch.retry_delays = []"
-        yield from _making(c, c.retry_queues, whose="retries have", otherwise=otherwise)
-    elif c.mode is None:
+        yield from _making(context, context.retry_queues, whose="retries have", otherwise=otherwise)
+    elif context.mode is None:
         yield ok(_USER, "nothing has to be made")
 
 
-def _staging(c: Context, mode: Mode) -> Iterator[Finding]:
+def _staging(context: Context, mode: Mode) -> Iterator[Finding]:
     if mode is not Mode.STAGED:
         yield ok(_USER, f"mode {mode} makes do with the native exchanges")
-    elif not c.choices.own_queues:
+    elif not context.choices.own_queues:
         yield not_checked(_USER, "without a ledger, the names of our queues are not known")
     else:
-        names = c.choices.own_queues
-        yield from _making(c, names, whose="mode staged has", otherwise="use --mode direct")
+        names = context.choices.own_queues
+        yield from _making(context, names, whose="mode staged has", otherwise="use --mode direct")
 
 
-def _binding(c: Context, names: Collection[QueueName]) -> Iterator[Finding]:
+def _binding(context: Context, names: Collection[QueueName]) -> Iterator[Finding]:
     if not names:
         return
-    unbindable = c.broker.not_bindable(c.version, sorted(names))
+    unbindable = context.broker.not_bindable(context.version, sorted(names))
     if not unbindable:
         yield ok(_USER, f"may bind the {len(names)} destinations of the rows to the delays")
         return
@@ -147,14 +147,16 @@ def _binding(c: Context, names: Collection[QueueName]) -> Iterator[Finding]:
     yield refused(
         _USER,
         f"may not bind {len(unbindable)} of {len(names)} destinations: {'; '.join(shown)}",
-        f"grant it `write` on each destination and `read` on {delivery_exchange(c.version)} "
+        f"grant it `write` on each destination and `read` on {delivery_exchange(context.version)} "
         "(`migrator broker grants` prints the `rabbitmqctl set_permissions`), or, if all "
         "endpoints bind themselves, set broker.all_endpoints_support_delayed_delivery = true",
     )
 
 
-def _making(c: Context, names: Sequence[str], *, whose: str, otherwise: str) -> Iterator[Finding]:
-    forbidden = c.broker.not_configurable(names)
+def _making(
+    context: Context, names: Sequence[str], *, whose: str, otherwise: str
+) -> Iterator[Finding]:
+    forbidden = context.broker.not_configurable(names)
     for name, text in sorted(forbidden.items()):
         yield refused(
             name,
@@ -168,7 +170,7 @@ def _making(c: Context, names: Sequence[str], *, whose: str, otherwise: str) -> 
 # ── version ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def broker_version(c: DelaysContext) -> Iterator[Finding]:
+def broker_version(context: DelaysContext) -> Iterator[Finding]:
     """Can this broker do what was chosen?
 
     Refuse a broker that is too old, or whose feature flags are off, for what was chosen.
@@ -176,21 +178,21 @@ def broker_version(c: DelaysContext) -> Iterator[Finding]:
     Version 2 of the delays, and staging whatever the version, need quorum queues with
     at-least-once dead-lettering; retries need quorum queues in which messages expire.
     """
-    needs = [f"delays {c.delays}"] if c.delays is DelaysVersion.V2 else []
-    needs += [f"mode {c.mode}"] if c.mode is Mode.STAGED else []
-    needs += ["dispatch.retry_delays"] if c.retry_queues else []
-    server = c.broker.server()
+    needs = [f"delays {context.delays}"] if context.delays is DelaysVersion.V2 else []
+    needs += [f"mode {context.mode}"] if context.mode is Mode.STAGED else []
+    needs += ["dispatch.retry_delays"] if context.retry_queues else []
+    server = context.broker.server()
     subject = f"{server.product} {server.version_text}"
     if not needs:
-        chosen = [f"delays {c.delays}"] if c.delays is not None else []
-        chosen += [f"mode {c.mode}"] if c.mode is not None else []
+        chosen = [f"delays {context.delays}"] if context.delays is not None else []
+        chosen += [f"mode {context.mode}"] if context.mode is not None else []
         yield ok(subject, f"any version will do for {' in '.join(chosen) or 'a dispatcher'}")
         return
     wanted = " and ".join(needs)
     if server.version == UNREADABLE:
         yield not_checked(subject, f"its version cannot be read; {wanted} need 3.10 or newer")
     elif server.version < OLDEST:
-        only_retries = len(needs) == bool(c.retry_queues)
+        only_retries = len(needs) == bool(context.retry_queues)
         other = "set dispatch.retry_delays = []" if only_retries else _OLD_WAY
         text = f"{wanted} need version 3.10 or newer"
         yield refused(subject, text, f"upgrade the broker, or {other}")
@@ -217,12 +219,12 @@ def _flags(server: BrokerServer, subject: str, wanted: str) -> Iterator[Finding]
 # ── room ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def capacity(c: Context) -> Iterator[Finding]:
+def capacity(context: Context) -> Iterator[Finding]:
     """Has the broker room for what will wait in it?
 
     Compare a cautious estimate of the bytes on disk with what the fullest node has left.
     """
-    previews = c.previews_of(*MOVING)
+    previews = context.previews_of(*MOVING)
     if previews is None:
         yield not_checked("disk", "the rows were not looked at")
         return
@@ -235,7 +237,7 @@ def capacity(c: Context) -> Iterator[Finding]:
     messages = sum(preview.to_hand_over for preview in previews)
     payload = sum(preview.bytes for preview in previews)
     needed = FACTOR * (payload + messages * OVERHEAD_BYTES)
-    room = c.broker.room()
+    room = context.broker.room()
     if isinstance(room, NotChecked):
         yield not_checked("disk", f"{messages} messages need about {_mib(needed)}; {room.reason}")
         return
@@ -256,7 +258,7 @@ def _mib(count: int) -> str:
 # ── policies ────────────────────────────────────────────────────────────────────────────────────
 
 
-def policies(c: DelaysContext) -> Iterator[Finding]:
+def policies(context: DelaysContext) -> Iterator[Finding]:
     """Does a policy change what the queues must do?
 
     Refuse what changes expiry, limits or dead-lettering of levels or our own queues.
@@ -267,8 +269,12 @@ def policies(c: DelaysContext) -> Iterator[Finding]:
     An alternate exchange takes what an exchange cannot route: the broker confirms such a message,
     and it is in somebody's queue instead of being returned.
     """
-    levels = [] if c.delays is None else [level_name(c.delays, level) for level in range(BITS)]
-    found = c.broker.policies([*levels, *c.our_queues])
+    levels = (
+        []
+        if context.delays is None
+        else [level_name(context.delays, level) for level in range(BITS)]
+    )
+    found = context.broker.policies([*levels, *context.our_queues])
     if isinstance(found, NotChecked):
         yield not_checked("policies", found.reason)
         return
@@ -276,8 +282,8 @@ def policies(c: DelaysContext) -> Iterator[Finding]:
     for (policy, keys), queues in sorted(harmful.items()):
         remedy = "narrow its pattern so that it leaves these queues alone"
         yield refused(f"policy {policy}", f"it sets {keys} on {_listed(queues)}", remedy)
-    delivery = [] if c.delays is None else [delivery_exchange(c.delays)]
-    diverting = c.broker.diverting([*levels, *delivery, *c.our_exchanges])
+    delivery = [] if context.delays is None else [delivery_exchange(context.delays)]
+    diverting = context.broker.diverting([*levels, *delivery, *context.our_exchanges])
     if isinstance(diverting, NotChecked):
         yield not_checked("policies", f"alternate exchanges: {diverting.reason}")
         return
@@ -323,27 +329,27 @@ def _harmful_keys(policy: Policy) -> Set[str]:
 # ── the queues of timeout managers ──────────────────────────────────────────────────────────────
 
 
-def satellite_queues(c: Context) -> Iterator[Finding]:
+def satellite_queues(context: Context) -> Iterator[Finding]:
     """Are the queues there that a timeout manager works on, and does nobody else work on them?
 
     Refuse queues that are missing; warn of a timeout manager that still runs.
     """
-    near_due = _near_due_queues(c)
-    if not c.choices.satellites and not near_due:
+    near_due = _near_due_queues(context)
+    if not context.choices.satellites and not near_due:
         yield ok("satellites", "not needed: no chosen endpoint is dispatched")
         return
-    for each in c.choices.satellites:
-        yield from _satellites(c.broker, each)
+    for each in context.choices.satellites:
+        yield from _satellites(context.broker, each)
     for queue in near_due:
-        yield _near_due(c.broker, dispatcher_queue(QueueName(queue)))
+        yield _near_due(context.broker, dispatcher_queue(QueueName(queue)))
 
 
-def _near_due_queues(c: Context) -> Sequence[str]:
+def _near_due_queues(context: Context) -> Sequence[str]:
     """Return the input queues of endpoints of which we only send what is nearly due."""
-    if not c.choices.sends_near_due:
+    if not context.choices.sends_near_due:
         return ()
-    migrated = [name for name in c.names if c.choices.mode_of(name) == MIGRATE]
-    return [c.choices.queues.get(name, name) for name in migrated]
+    migrated = [name for name in context.names if context.choices.mode_of(name) == MIGRATE]
+    return [context.choices.queues.get(name, name) for name in migrated]
 
 
 def _satellites(broker: BrokerFacts, wanted: Satellites) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ Held = Mapping[int, int]
 """Messages that are held, by level; no zeros."""
 
 
-def bound_names(c: DelaysContext) -> Iterator[Finding]:
+def bound_names(context: DelaysContext) -> Iterator[Finding]:
     """Does one bound name catch the messages of another?
 
     Refuse pairs of bound names of which one is a suffix of the other, unless accepted.
@@ -43,35 +43,37 @@ def bound_names(c: DelaysContext) -> Iterator[Finding]:
     ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message, whoever
     sends it.
     """
-    bound = c.broker.bound_names(c.version)
+    bound = context.broker.bound_names(context.version)
     if isinstance(bound, NotChecked):
         yield not_checked("bindings", bound.reason)
         return
     pairs = suffix_collisions(bound)
     for catcher, caught in pairs:
-        yield (warning if c.accepts_suffix_collisions else refused)(
+        yield (warning if context.accepts_suffix_collisions else refused)(
             caught,
             f"delayed messages for it also reach {catcher}",
             f"give one of the two another name; if nobody delays messages to {catcher}, "
-            f"remove the binding #.{catcher} of exchange {delivery_exchange(c.version)}",
+            f"remove the binding #.{catcher} of exchange {delivery_exchange(context.version)}",
         )
     if not pairs:
         yield ok("bound names", f"none of {len(bound)} is a suffix of another")
 
 
-def delay_entities(c: DelaysContext) -> Iterator[Finding]:
+def delay_entities(context: DelaysContext) -> Iterator[Finding]:
     """Are the native delays there, with the arguments they must have? They are never made unasked.
 
     Refuse when anything is missing or different.
     """
-    if c.delays is None:
+    if context.delays is None:
         yield NOT_NEEDED
         return
-    report, subject = c.broker.delay_entities(c.version), f"delays {c.version}"
+    report, subject = context.broker.delay_entities(context.version), f"delays {context.version}"
     if report.missing:
         more = len(report.missing) - _SHOWN
         shown = ", ".join(report.missing[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        yield refused(subject, f"missing: {shown}", f"migrator delays create --delays {c.version}")
+        yield refused(
+            subject, f"missing: {shown}", f"migrator delays create --delays {context.version}"
+        )
     for name, text in sorted(report.different.items()):
         yield refused(
             name,
@@ -86,24 +88,24 @@ def delay_entities(c: DelaysContext) -> Iterator[Finding]:
         yield ok(subject, "complete, as they must be")
 
 
-def stuck_levels(c: DelaysContext) -> Iterator[Finding]:
+def stuck_levels(context: DelaysContext) -> Iterator[Finding]:
     """Do messages hang in a level because their target is missing?
 
     Warn of messages that are not passed on, above all where they may block a level.
 
     One look cannot tell them from messages that are just being passed on, so it never refuses.
     """
-    if c.delays is None:
+    if context.delays is None:
         yield NOT_NEEDED
         return
-    stuck = c.broker.stuck(c.version)
+    stuck = context.broker.stuck(context.version)
     if isinstance(stuck, NotChecked):
         yield not_checked("levels", stuck.reason)
         return
     for level, count in sorted(stuck.items()):
         freezes = "; if they stay, the level stands still for every endpoint"
         yield warning(
-            level_name(c.version, level),
+            level_name(context.version, level),
             f"{count} expired messages are not passed on yet"
             + (freezes if count >= FREEZING else ""),
             "migrator delays verify: it looks again, and names the missing destination",
@@ -112,15 +114,15 @@ def stuck_levels(c: DelaysContext) -> Iterator[Finding]:
         yield ok("levels", "nothing hangs in them")
 
 
-def frozen_levels(c: DelaysContext) -> Iterator[Finding]:
+def frozen_levels(context: DelaysContext) -> Iterator[Finding]:
     """Do messages stay held in a level, so that it stands still?
 
     Refuse levels in which messages stay held; name the destinations that are to blame.
 
     Looks for as long as ``watch`` says; nobody waits when nothing is held at first.
     """
-    watch = c.watch or Watch(span_s=0, wait=lambda _s: None)
-    samples = _samples(c, watch)
+    watch = context.watch or Watch(span_s=0, wait=lambda _s: None)
+    samples = _samples(context, watch)
     if isinstance(samples, NotChecked):
         yield not_checked("levels", samples.reason)
         return
@@ -132,22 +134,22 @@ def frozen_levels(c: DelaysContext) -> Iterator[Finding]:
     if not stayed:
         yield ok("levels", "nothing stays held in them")
         return
-    remedy = _remedy(c)
+    remedy = _remedy(context)
     for level, count in stayed.items():
         is_certain = count >= FREEZING or all(s[level] >= samples[0][level] for s in samples)
         finding = refused if is_certain else warning
-        yield finding(level_name(c.version, level), _stayed(count, watch.span_s), remedy)
+        yield finding(level_name(context.version, level), _stayed(count, watch.span_s), remedy)
 
 
-def _samples(c: DelaysContext, watch: Watch) -> Sequence[Held] | NotChecked:
-    first = c.broker.stuck(c.version)
+def _samples(context: DelaysContext, watch: Watch) -> Sequence[Held] | NotChecked:
+    first = context.broker.stuck(context.version)
     if isinstance(first, NotChecked) or not first:
         return first if isinstance(first, NotChecked) else [{}]
     samples: list[Held] = [first]
     looks = max(1, math.ceil(watch.span_s / watch.every_s))
     for _ in range(looks):
         watch.wait(watch.span_s / looks)
-        next_one = c.broker.stuck(c.version)
+        next_one = context.broker.stuck(context.version)
         if isinstance(next_one, NotChecked):
             return next_one
         samples.append(next_one)
@@ -161,10 +163,10 @@ def _stayed(count: int, span_s: float) -> str:
     return f"{text}; from {FREEZING} on the level stands still for every endpoint"
 
 
-def _remedy(c: DelaysContext) -> str:
+def _remedy(context: DelaysContext) -> str:
     """Return what mends the destinations to blame, or how to find them."""
-    rows = _just_due(c)
-    ways = c.broker.destination_bindings(c.version, [each.destination for each in rows])
+    rows = _just_due(context)
+    ways = context.broker.destination_bindings(context.version, [each.destination for each in rows])
     if not isinstance(ways, NotChecked):
         blamed = [each for each in rows if not ways[each.destination].is_open]
         fixes = [
@@ -176,41 +178,41 @@ def _remedy(c: DelaysContext) -> str:
             return "; ".join(fixes)
     return (
         "find the queue that was deleted or never bound; create it, then bind exchange "
-        f"{delivery_exchange(c.version)} to it with key #.<its name>"
+        f"{delivery_exchange(context.version)} to it with key #.<its name>"
     )
 
 
-def _just_due(c: DelaysContext) -> Sequence[HandedOver]:
-    if c.hand_overs is None:
+def _just_due(context: DelaysContext) -> Sequence[HandedOver]:
+    if context.hand_overs is None:
         return ()
-    now = c.wall_clock()
+    now = context.wall_clock()
     try:
-        return c.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
+        return context.hand_overs.handed_over(due_from=now - JUST_DUE, due_until=now)
     except MigratorError:  # ways-out says that it could not be asked
         return ()
 
 
-def ways_out(c: DelaysContext) -> Iterator[Finding]:
+def ways_out(context: DelaysContext) -> Iterator[Finding]:
     """Does every message that waits in the delays find its way out?
 
     Refuse destinations of handed-over timeouts that nothing leads to; warn of other dead ends.
     """
-    return ways_of(c, c.hand_overs)
+    return ways_of(context, context.hand_overs)
 
 
 def ways_of(
-    c: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
+    context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
 ) -> Iterator[Finding]:
     """Look at the ways to what is bound, and to what *hand_overs* knows."""
-    bound = c.broker.bound_names(c.version)
+    bound = context.broker.bound_names(context.version)
     if isinstance(bound, NotChecked):
         yield not_checked("bindings", bound.reason)
         return
-    rows = _waiting(c, hand_overs)
+    rows = _waiting(context, hand_overs)
     if isinstance(rows, NotChecked):
         yield not_checked("handed-over timeouts", rows.reason)
         rows = {}
-    ways = c.broker.destination_bindings(c.version, sorted({*bound, *rows}))
+    ways = context.broker.destination_bindings(context.version, sorted({*bound, *rows}))
     if isinstance(ways, NotChecked):
         yield not_checked("bindings", ways.reason)
         return
@@ -222,12 +224,12 @@ def ways_of(
 
 
 def _waiting(
-    c: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
+    context: DelaysContext, hand_overs: SqlHandOvers | KnownHandOvers | None
 ) -> Mapping[QueueName, HandedOver] | NotChecked:
     if hand_overs is None:
         return NotChecked(reason="no store is configured, so there is no ledger to ask")
     try:
-        found = hand_overs.handed_over(due_from=c.wall_clock() - JUST_DUE)
+        found = hand_overs.handed_over(due_from=context.wall_clock() - JUST_DUE)
     except MigratorError as exc:  # the levels are looked at all the same
         return NotChecked(reason=str(exc))
     return {each.destination: each for each in found}

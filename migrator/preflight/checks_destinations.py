@@ -29,7 +29,7 @@ _REPLY_REMEDY: Final = (
 )
 
 
-def destinations(c: Context) -> Iterator[Finding]:
+def destinations(context: Context) -> Iterator[Finding]:
     """Would messages find their way out of the delays again?
 
     Look at each destination's queue and, for rows that enter the delays, at its binding.
@@ -38,20 +38,20 @@ def destinations(c: Context) -> Iterator[Finding]:
     destinations exists, but for those held, which a run has seen missing beside others: that is
     the wrong virtual host. Rows of dispatched endpoints, which are sent when due, wait as well.
     """
-    moved, dispatched = c.previews_of(*MOVING), c.previews_of(DISPATCH)
+    moved, dispatched = context.previews_of(*MOVING), context.previews_of(DISPATCH)
     if moved is None or dispatched is None:
         yield not_checked("destinations", "the rows were not looked at")
         return
     delayed, sent = destination_rows(moved), destination_rows(dispatched)
-    queues = c.broker.queues(sorted({*delayed, *sent}))
+    queues = context.broker.queues(sorted({*delayed, *sent}))
     unknown = {name for name, queue in queues.items() if queue is None}
     for finding, some in ((refused, moved), (warning, dispatched)):
         for each in some:
             names = sorted(each.destinations)
-            if names and all(n in unknown and n not in c.choices.held for n in names):
-                yield finding(each.endpoint, *_elsewhere(names, c.choices.vhost))
+            if names and all(n in unknown and n not in context.choices.held for n in names):
+                yield finding(each.endpoint, *_elsewhere(names, context.choices.vhost))
     if delayed:
-        yield from _delayed(c, delayed, unknown)
+        yield from _delayed(context, delayed, unknown)
     for name, count in sorted(sent.items()):
         if name in unknown:
             text = f"it has no queue: {count} rows would wait until it has"
@@ -72,9 +72,9 @@ def _elsewhere(names: Sequence[str], vhost: str) -> tuple[str, str]:
 
 
 def _delayed(
-    c: Context, rows: Mapping[QueueName, int], unknown: Container[str]
+    context: Context, rows: Mapping[QueueName, int], unknown: Container[str]
 ) -> Iterator[Finding]:
-    bound = c.broker.bound_names(c.version)
+    bound = context.broker.bound_names(context.version)
     for name, count in sorted(rows.items()):
         if name in unknown:
             yield warning(
@@ -86,7 +86,7 @@ def _delayed(
             yield not_checked(name, f"its queue exists; binding: {bound.reason}")
         elif name in bound:
             yield ok(name, f"{count} rows; bound to the delays")
-        elif c.choices.may_bind:
+        elif context.choices.may_bind:
             yield ok(name, f"{count} rows; not bound yet, run binds it")
         else:
             yield warning(
@@ -97,7 +97,7 @@ def _delayed(
             )
 
 
-def reply_queues(c: Context) -> Iterator[Finding]:
+def reply_queues(context: Context) -> Iterator[Finding]:
     """Could receivers reply to the rows that are to leave?
 
     Look whether the queues exist that replies would go to; warn of those that do not.
@@ -106,13 +106,13 @@ def reply_queues(c: Context) -> Iterator[Finding]:
     publishes on: other messages in hand are tried again. Measured with transport 11, where the
     header of a callback queue of version 5 wins over the usual reply address.
     """
-    if c.previews is None:
+    if context.previews is None:
         yield not_checked("replies", "the rows were not looked at")
         return
     rows: Counter[str] = Counter()
-    for preview in c.previews:
+    for preview in context.previews:
         rows.update(preview.reply_queues)
-    queues = c.broker.queues(sorted(rows))
+    queues = context.broker.queues(sorted(rows))
     gone = [(name, count) for name, count in rows.most_common() if queues[name] is None]
     for name, count in gone[:_REPLY_QUEUES_NAMED]:
         yield warning(name, f"{count} rows want replies there, and it has no queue", _REPLY_REMEDY)
@@ -123,32 +123,32 @@ def reply_queues(c: Context) -> Iterator[Finding]:
         yield ok("replies", f"{len(rows)} queues that replies would go to exist")
 
 
-def suffix_collisions(c: Context) -> Iterator[Finding]:
+def suffix_collisions(context: Context) -> Iterator[Finding]:
     """Would a message reach a second queue, too?
 
     Refuse destinations whose messages another bound name would catch, unless accepted.
 
     ``#.Sales`` also matches keys that end in ``.My.Sales``: both queues get the message.
     """
-    previews = c.previews_of(*MOVING)
-    if c.delays is None:
+    previews = context.previews_of(*MOVING)
+    if context.delays is None:
         yield NOT_NEEDED
     elif previews is None:
         yield not_checked("destinations", "the rows were not looked at")
     else:
-        yield from collisions_among(c, frozenset(destination_rows(previews)))
+        yield from collisions_among(context, frozenset(destination_rows(previews)))
 
 
-def collisions_among(c: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
+def collisions_among(context: Context, ours: frozenset[QueueName]) -> Iterator[Finding]:
     """Refuse those of *ours* whose messages another bound name would catch, unless accepted."""
-    bound = c.broker.bound_names(c.version)
+    bound = context.broker.bound_names(context.version)
     if isinstance(bound, NotChecked):
         yield not_checked("names bound by others", f"they are not known: {bound.reason}")
         bound = frozenset()
     pairs = [pair for pair in colliding(ours | bound) if pair[1] in ours]
     for catcher, caught in pairs:
         text = f"messages for it also reach {catcher}"
-        if c.accepts_suffix_collisions:
+        if context.accepts_suffix_collisions:
             yield warning(caught, text)
         else:
             remedy = "rename a queue, or set handover.accept_suffix_collisions = true"
@@ -157,7 +157,7 @@ def collisions_among(c: Context, ours: frozenset[QueueName]) -> Iterator[Finding
         yield ok("destinations", "no known name is a suffix of another")
 
 
-def unattended_rows(c: Context) -> Iterator[Finding]:
+def unattended_rows(context: Context) -> Iterator[Finding]:
     """Are there rows that nobody will send?
 
     Warn when rows are left to a timeout manager that does not run; they stay, none is lost.
@@ -165,21 +165,23 @@ def unattended_rows(c: Context) -> Iterator[Finding]:
     With a cutoff, rows that are overdue or nearly due are left to the timeout manager. If none
     runs, they would lie there for ever, unless our dispatcher sends them.
     """
-    previews = c.previews_of(MIGRATE)
-    if c.choices.sends_near_due or (previews is not None and not previews):
+    previews = context.previews_of(MIGRATE)
+    if context.choices.sends_near_due or (previews is not None and not previews):
         yield ok("rows due soon", "migrator itself sends them")
-    elif not c.choices.cutoff:
+    elif not context.choices.cutoff:
         yield ok("cutoff", "it is 0s: overdue rows are sent by migrator itself")
     elif previews is None:
         yield not_checked("rows due soon", "the rows were not looked at")
     else:
         for preview in previews:
-            yield _left(c, preview)
+            yield _left(context, preview)
 
 
-def _left(c: Context, preview: EndpointPreview) -> Finding:
-    names = [dispatcher_queue(QueueName(name)) for name in _inputs(c, preview.endpoint)]
-    if any(queue is not None and queue.consumers for queue in c.broker.queues(names).values()):
+def _left(context: Context, preview: EndpointPreview) -> Finding:
+    names = [dispatcher_queue(QueueName(name)) for name in _inputs(context, preview.endpoint)]
+    if any(
+        queue is not None and queue.consumers for queue in context.broker.queues(names).values()
+    ):
         text = f"its timeout manager runs and sends the {preview.left} rows left to it"
         return ok(preview.endpoint, text)
     nobody = f"nobody consumes {names[-1]}"
@@ -196,8 +198,8 @@ def _left(c: Context, preview: EndpointPreview) -> Finding:
     )
 
 
-def _inputs(c: Context, endpoint: EndpointName) -> Sequence[str]:
-    if endpoint in c.choices.queues:
-        return [c.choices.queues[endpoint]]
+def _inputs(context: Context, endpoint: EndpointName) -> Sequence[str]:
+    if endpoint in context.choices.queues:
+        return [context.choices.queues[endpoint]]
     # an endpoint that was merely discovered shows its dots as underscores
     return sorted({endpoint, endpoint.replace("_", ".")})

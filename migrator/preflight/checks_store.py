@@ -31,14 +31,14 @@ STAGING_QUEUE: Final = "TimeoutMigrationTool_Staging"
 _FINISH: Final = "finish that run, or abort it with the vendor's tool"
 
 
-def clock_skew(c: Context) -> Iterator[Finding]:
+def clock_skew(context: Context) -> Iterator[Finding]:
     """Do this machine and the database agree on the time?
 
     Warn when the two clocks are two seconds apart or more; refuse above a minute.
 
     Delays are computed from the database's clock; this machine's is only what people compare with.
     """
-    skew = c.clock.now() - c.wall_clock()
+    skew = context.clock.now() - context.wall_clock()
     seconds = skew.total_seconds()
     side = "ahead of" if seconds > 0 else "behind"
     text = f"the database is {abs(seconds):.1f} s {side} this machine"
@@ -50,13 +50,13 @@ def clock_skew(c: Context) -> Iterator[Finding]:
         yield finding("clocks", f"{text}; due times follow the database", remedy)
 
 
-def due_times(c: Context) -> Iterator[Finding]:
+def due_times(context: Context) -> Iterator[Finding]:
     """Are due times read in the zone they were written in? Else rows go out hours early or late.
 
     Compare a sample of each endpoint's due column with the rows' own headers.
     """
-    endpoints = chosen_endpoints(c.store, c.endpoint_names)
-    yield from due_times_of(c.store, endpoints, c.clock, c.choices.due_times)
+    endpoints = chosen_endpoints(context.store, context.endpoint_names)
+    yield from due_times_of(context.store, endpoints, context.clock, context.choices.due_times)
 
 
 def due_times_of(
@@ -78,16 +78,16 @@ def _fine(reading: DueTimeReading, rules: DueTimeRules) -> str:
     return f"{reading.comparable} sampled rows are due when their headers say"
 
 
-def endpoints(c: Context) -> Iterator[Finding]:
+def endpoints(context: Context) -> Iterator[Finding]:
     """Does the store have the endpoints that were named, or any at all?
 
     Look for each endpoint; without names, for any.
     """
-    known = ", ".join(endpoint.name for endpoint in c.store.endpoints())
+    known = ", ".join(endpoint.name for endpoint in context.store.endpoints())
     if not known:
         yield refused("store", "it has no timeouts table", "check database and store.schema")
         return
-    unknown = [name for name in c.endpoint_names if not _has(c.store, name)]
+    unknown = [name for name in context.endpoint_names if not _has(context.store, name)]
     for name in unknown:
         yield refused(
             name,
@@ -106,7 +106,7 @@ def _has(store: Store, name: str) -> bool:
     return True
 
 
-def ledger(c: Context) -> Iterator[Finding]:
+def ledger(context: Context) -> Iterator[Finding]:
     """Is there a ledger of the version we need, and was it made in this database?
 
     Refuse a ledger that is missing, of another version, or copied from another database.
@@ -115,7 +115,7 @@ def ledger(c: Context) -> Iterator[Finding]:
     may forget what it has committed, by itself or by a failover.
     """
     try:
-        text = c.ledger.verify()
+        text = context.ledger.verify()
     except LedgerMissing as exc:
         yield refused("ledger", str(exc), "migrator db upgrade")
     except LedgerCloned as exc:
@@ -126,16 +126,16 @@ def ledger(c: Context) -> Iterator[Finding]:
         yield refused("ledger", str(exc), "migrator db adopt --after-failover --dry-run")
     else:
         yield ok("ledger", text)
-        yield from _forgetful(c.ledger)
-        yield from _replicated(c.ledger)
-    commits = c.choices.other_commits
-    if c.delays is not None and commits:
+        yield from _forgetful(context.ledger)
+        yield from _replicated(context.ledger)
+    version, commits = context.delays, context.choices.other_commits
+    if version is not None and commits:
         batches, delays = ", ".join(str(each.batch) for each in commits), commits[0].delays
         yield refused(
             f"batches in committing: {batches}",
             f"they were on their way into delays {delays} when their process ended, and a run "
-            f"into delays {c.delays} cannot find out whether they went",
-            f"settle them by `migrator run --delays {delays} --once`, then start with {c.delays}",
+            f"into delays {version} cannot find out whether they went",
+            f"settle them by `migrator run --delays {delays} --once`, then start with {version}",
         )
 
 
@@ -164,17 +164,17 @@ def _replicated(ledger: LedgerFacts) -> Iterator[Finding]:
         )
 
 
-def legacy_table(c: Context) -> Iterator[Finding]:
+def legacy_table(context: Context) -> Iterator[Finding]:
     """Can the legacy tables be worked with as they are? A missing index makes each claim slow.
 
     Warn of missing indexes, of rows that belong to no endpoint, and of those nobody can claim.
     """
-    found = c.store.remarks()
+    found = context.store.remarks()
     for each in found:
         yield warning(each.subject, each.text, each.remedy)
     if not found:
         yield ok("store", "every index that is needed is there")
-    for preview in c.previews_of(*MOVING) or ():
+    for preview in context.previews_of(*MOVING) or ():
         for why, entry in sorted(preview.unclaimable.items()):
             yield warning(
                 preview.endpoint,
@@ -184,14 +184,14 @@ def legacy_table(c: Context) -> Iterator[Finding]:
             )
 
 
-def rights(c: Context) -> Iterator[Finding]:
+def rights(context: Context) -> Iterator[Finding]:
     """May we do with the rows what claiming needs? Proved by doing it, and rolling back.
 
     Claim one row of each endpoint and roll back.
     """
-    for endpoint in chosen_endpoints(c.store, c.endpoint_names):
+    for endpoint in chosen_endpoints(context.store, context.endpoint_names):
         try:
-            c.store.trial_claim(endpoint)
+            context.store.trial_claim(endpoint)
         except StoreUnavailable:
             raise
         except StoreError as exc:
@@ -201,13 +201,13 @@ def rights(c: Context) -> Iterator[Finding]:
             yield ok(endpoint.source, "a claim went through and was rolled back")
 
 
-def store_reachable(c: Context) -> Iterator[Finding]:
+def store_reachable(context: Context) -> Iterator[Finding]:
     """Can the legacy database be reached, and does it let us in? Two different findings.
 
     Connect, and list the tables.
     """
     try:
-        c.store.endpoints()
+        context.store.endpoints()
     except StoreUnavailable as exc:
         yield refused(
             "store",
@@ -217,18 +217,18 @@ def store_reachable(c: Context) -> Iterator[Finding]:
     except StoreError as exc:
         yield refused("store", f"it answers, but refuses: {exc}", "check user, password and rights")
     else:
-        yield ok("store", f"{c.store.kind}; it answers")
+        yield ok("store", f"{context.store.kind}; it answers")
 
 
-def vendor_run(c: Context) -> Iterator[Finding]:
+def vendor_run(context: Context) -> Iterator[Finding]:
     """Is the vendor's migration tool half-way through? Two tools at the same rows lose some.
 
     Refuse while the vendor's tool has rows hidden in the store or messages in its queue.
     """
-    unfinished = c.store.unfinished_vendor_runs()
+    unfinished = context.store.unfinished_vendor_runs()
     for text in unfinished:
         yield refused("vendor's tool", text, _FINISH)
-    staging = c.broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
+    staging = context.broker.queues([STAGING_QUEUE])[STAGING_QUEUE]
     if staging is not None:
         text = f"the vendor's staging queue exists, with {staging.ready} messages"
         yield refused(STAGING_QUEUE, text, _FINISH)
