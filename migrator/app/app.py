@@ -23,7 +23,7 @@ from migrator.errors import PreflightRefused
 from migrator.handover.ports import Link
 from migrator.ledger.states import Mode
 from migrator.ledger.work import Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Rules
+from migrator.nservicebus.conversion import BrokerLimits
 from migrator.nservicebus.timeouts import BITS, EndpointName, Lane, QueueName, RunId
 from migrator.stores.ports import Claims, Store
 
@@ -87,14 +87,14 @@ class App(BrokerParts, LedgerParts):
         return Selection(cutoff=given.cutoff, horizon=given.horizon)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> BrokerLimits:
         """What conversion has to know."""
-        return Rules(
+        return BrokerLimits(
             body_max_bytes=self.settings.broker.max_message_bytes,
             destination_map=self.settings.handover.destination_map,
         )
 
-    def rules_of(self, endpoint: EndpointName) -> Rules:
+    def rules_of(self, endpoint: EndpointName) -> BrokerLimits:
         """What conversion has to know for rows and messages of *endpoint*."""
         return replace(self.rules, own_queue=self.own_queue_of(endpoint))
 

@@ -31,7 +31,7 @@ from migrator.errors import Interrupted, LeaseLost, MigratorError, PreflightRefu
 from migrator.ledger.held_destinations import HeldDestinations, is_over
 from migrator.ledger.states import Event, Mode
 from migrator.ledger.work import Backoff, Batch, Batches, Clock, FaultPoint, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Reason, Rules, destination_of
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, destination_of
 from migrator.nservicebus.satellites import NotUnderstood, read_control
 from migrator.nservicebus.timeouts import (
     BatchId,
@@ -134,7 +134,7 @@ class Poller:
     routes: RabbitRoutes
     clock: Clock
     rules: PollRules
-    conversion: Rules
+    conversion: BrokerLimits
     fault: FaultPoint
     read_due_times: Callable[[StoreEndpoint], DueTimeReading]
     """Asked before the first claim, and now and then after that."""

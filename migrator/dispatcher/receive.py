@@ -26,7 +26,7 @@ from migrator.dispatcher.routes import RabbitRoutes
 from migrator.dispatcher.rules import to_pass_on
 from migrator.errors import Interrupted, LeaseLost, MigratorError, RowRefused
 from migrator.ledger.work import Backoff, Clock, FaultPoint, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Quarantine, Rules
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine
 from migrator.nservicebus.recoverability import Failure, is_renewed
 from migrator.nservicebus.satellites import (
     ClearTimeouts,
@@ -75,7 +75,7 @@ class DelayedMessageHandler(ABC):
     intake: SqlIntake
     endpoint: StoreEndpoint
     clock: Clock
-    rules: Rules
+    rules: BrokerLimits
     fault: FaultPoint
 
     @abstractmethod

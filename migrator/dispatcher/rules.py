@@ -13,12 +13,12 @@ from typing import Final
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import (
     SHORT_STRING_BYTES,
-    Form,
+    BrokerLimits,
+    ConversionError,
+    MessageVariant,
     Quarantine,
-    Rules,
-    Unfit,
+    build_message,
     delay_headers,
-    fitting,
     quarantine,
     readable_headers,
     refined_due,
@@ -31,7 +31,7 @@ UNDELAYED_RESERVE_BYTES: Final = 1024
 """What leaves at once passes no delay queue; this is for ``TimeSent`` and the endpoint's own."""
 
 
-def to_dispatch(timeout: StoredTimeout, *, rules: Rules) -> NativeMessage | Quarantine:
+def to_dispatch(timeout: StoredTimeout, *, rules: BrokerLimits) -> NativeMessage | Quarantine:
     """Return *timeout* as its destination shall get it once it is due, or why that cannot be.
 
     ``TimeSent`` is still the stored one; ``sent_at`` sets it. Unlike with the timeout manager, the
@@ -43,18 +43,18 @@ def to_dispatch(timeout: StoredTimeout, *, rules: Rules) -> NativeMessage | Quar
     """
     try:
         stored = readable_headers(timeout, rules)
-        form = Form(
+        form = MessageVariant(
             message_id=h.message_id(stored) or timeout.id,
             due_at=refined_due(timeout.due_at, stored),
             added={h.RELATED_TO_TIMEOUT_ID: timeout.id},
             longest_name_bytes=SHORT_STRING_BYTES,
         )
-        return fitting(timeout, stored, form, _undelayed(rules))
-    except Unfit as unfit:
-        return quarantine(timeout, unfit)
+        return build_message(timeout, stored, form, _undelayed(rules))
+    except ConversionError as error:
+        return quarantine(timeout, error)
 
 
-def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quarantine:
+def to_pass_on(delayed: DelayedMessage, *, rules: BrokerLimits) -> NativeMessage | Quarantine:
     """Return a message that came too late to be stored as its destination shall get it.
 
     It keeps its AMQP message id and its ``TimeSent``, as with versions 6 and 7; version 5 set
@@ -63,19 +63,19 @@ def to_pass_on(delayed: DelayedMessage, *, rules: Rules) -> NativeMessage | Quar
     timeout = _as_row(delayed)
 
     try:
-        form = Form(
+        form = MessageVariant(
             message_id=delayed.native_id,
             due_at=delayed.due_at,
             added={},
             longest_name_bytes=SHORT_STRING_BYTES,
         )
-        return fitting(timeout, delayed.headers, form, _undelayed(rules))
-    except Unfit as unfit:
-        return quarantine(timeout, unfit)
+        return build_message(timeout, delayed.headers, form, _undelayed(rules))
+    except ConversionError as error:
+        return quarantine(timeout, error)
 
 
 def to_forward(
-    delayed: DelayedMessage, *, rules: Rules, now: datetime
+    delayed: DelayedMessage, *, rules: BrokerLimits, now: datetime
 ) -> NativeMessage | Quarantine:
     """Return a delayed message as the native delays shall hold it, or why that cannot be.
 
@@ -89,14 +89,14 @@ def to_forward(
     timeout = _as_row(delayed)
 
     try:
-        form = Form(
+        form = MessageVariant(
             message_id=h.message_id(delayed.headers) or delayed.native_id,
             due_at=delayed.due_at,
             added=delay_headers(delayed.due_at, delayed.headers, now),
         )
-        return fitting(timeout, delayed.headers, form, rules)
-    except Unfit as unfit:
-        return quarantine(timeout, unfit)
+        return build_message(timeout, delayed.headers, form, rules)
+    except ConversionError as error:
+        return quarantine(timeout, error)
 
 
 def sent_at(message: NativeMessage, now: datetime) -> NativeMessage:
@@ -104,7 +104,7 @@ def sent_at(message: NativeMessage, now: datetime) -> NativeMessage:
     return replace(message, headers={**message.headers, h.TIME_SENT: build_wire_time(now)})
 
 
-def _undelayed(rules: Rules) -> Rules:
+def _undelayed(rules: BrokerLimits) -> BrokerLimits:
     return replace(rules, x_death_reserve_bytes=UNDELAYED_RESERVE_BYTES)
 
 

@@ -11,7 +11,7 @@ from migrator.delays.routing import delay_s
 from migrator.handover.holding import Holding, Lost
 from migrator.handover.ports import Delayed
 from migrator.ledger.work import Batch, Batches, Clock, Lease
-from migrator.nservicebus.conversion import Quarantine, Rules, convert
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine, convert
 from migrator.nservicebus.timeouts import EndpointName, NativeMessage, QueueName
 
 
@@ -43,7 +43,7 @@ class Preparer:
         destinations: Destinations,
         holding: Holding,
         clock: Clock,
-        rules: Rules,
+        rules: BrokerLimits,
         own_queue_of: Callable[[EndpointName], QueueName],
     ) -> None:
         """Work on *batches* of one lane, by *rules* of one broker.

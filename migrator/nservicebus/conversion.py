@@ -65,7 +65,7 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class BrokerLimits:
     """What conversion has to know about this broker and this operator."""
 
     frame_max_bytes: int = 131_072
@@ -80,7 +80,7 @@ class Rules:
     """The sending endpoint's queue: where replies to version 5 go that name no address."""
 
 
-class Unfit(Exception):
+class ConversionError(Exception):
     """A timeout cannot be sent, and why."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -91,7 +91,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class MessageVariant:
     """What one way of sending makes of a timeout; everything else is common to all."""
 
     message_id: str
@@ -102,7 +102,9 @@ class Form:
     """Of the destination."""
 
 
-def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMessage | Quarantine:
+def convert(
+    timeout: StoredTimeout, *, rules: BrokerLimits, now: datetime
+) -> NativeMessage | Quarantine:
     """Return *timeout* as the broker shall hold it, or why that cannot be.
 
     Args:
@@ -115,33 +117,33 @@ def convert(timeout: StoredTimeout, *, rules: Rules, now: datetime) -> NativeMes
         stored = readable_headers(timeout, rules)
         due_at = refined_due(timeout.due_at, stored)
         _check_delay(due_at, now)
-        form = Form(
+        form = MessageVariant(
             message_id=h.message_id(stored) or timeout.id,
             due_at=due_at,
             added={h.RELATED_TO_TIMEOUT_ID: timeout.id} | delay_headers(due_at, stored, now),
         )
-        return fitting(timeout, stored, form, rules)
-    except Unfit as unfit:
-        return quarantine(timeout, unfit)
+        return build_message(timeout, stored, form, rules)
+    except ConversionError as error:
+        return quarantine(timeout, error)
 
 
-def quarantine(timeout: StoredTimeout, unfit: Unfit) -> Quarantine:
+def quarantine(timeout: StoredTimeout, error: ConversionError) -> Quarantine:
     """Return *timeout* with the reason why it cannot be sent."""
     return Quarantine(
         row_index=timeout.row_index,
         timeout_id=timeout.id,
-        reason=unfit.reason,
-        detail=unfit.detail,
+        reason=error.reason,
+        detail=error.detail,
     )
 
 
-def fitting(
-    timeout: StoredTimeout, stored: h.StoredHeaders, form: Form, rules: Rules
+def build_message(
+    timeout: StoredTimeout, stored: h.StoredHeaders, form: MessageVariant, rules: BrokerLimits
 ) -> NativeMessage:
     """Return *timeout*, whose headers are *stored*, as a message that the broker takes.
 
     Raises:
-        Unfit: It has no destination, or does not fit the broker's limits.
+        ConversionError: It has no destination, or does not fit the broker's limits.
     """
     destination = destination_of(timeout.destination, stored, rules.destination_map)
     _check_destination(destination, form.longest_name_bytes)
@@ -212,35 +214,39 @@ def due_offset(column: datetime, headers_text: str | None) -> timedelta:
     return timedelta(0) if exact is None else column - exact
 
 
-def readable_headers(timeout: StoredTimeout, rules: Rules) -> h.StoredHeaders:
+def readable_headers(timeout: StoredTimeout, rules: BrokerLimits) -> h.StoredHeaders:
     """Return the stored headers of *timeout*.
 
     Raises:
-        Unfit: They cannot be read, or not even their text could fit a frame.
+        ConversionError: They cannot be read, or not even their text could fit a frame.
     """
     # JSON escapes make six characters of one byte; what is larger than that cannot fit a frame.
     characters = len(timeout.headers_text or "")
     if rules.frame_max_bytes and characters > 6 * rules.frame_max_bytes:
-        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
+        raise ConversionError(Reason.HEADERS_TOO_LARGE, f"{characters} characters")
     try:
         return h.parse_headers(timeout.headers_text)
     except h.UnreadableHeaders as exc:
-        raise Unfit(Reason.UNREADABLE_HEADERS, str(exc)) from exc
+        raise ConversionError(Reason.UNREADABLE_HEADERS, str(exc)) from exc
 
 
 def _check_delay(due_at: datetime, now: datetime) -> None:
     """Refuse what no delay holds: it was claimed before a clock was set back by an hour or more."""
     delay_s = seconds_up(due_at - now)
     if delay_s > MAX_DELAY_S:
-        raise Unfit(Reason.DELAY_TOO_LONG, f"{delay_s} s; the levels hold {MAX_DELAY_S} s")
+        raise ConversionError(
+            Reason.DELAY_TOO_LONG, f"{delay_s} s; the levels hold {MAX_DELAY_S} s"
+        )
 
 
 def _check_destination(destination: QueueName, longest_bytes: int) -> None:
     if not destination:
-        raise Unfit(Reason.NO_DESTINATION, "neither the column nor a header names a queue")
+        raise ConversionError(
+            Reason.NO_DESTINATION, "neither the column nor a header names a queue"
+        )
     size = len(destination.encode())
     if size > longest_bytes:
-        raise Unfit(
+        raise ConversionError(
             Reason.DESTINATION_NAME_TOO_LONG, f"{size} bytes; a routing key leaves {longest_bytes}"
         )
 
@@ -273,20 +279,20 @@ def _check_properties(message: NativeMessage) -> None:
     }
     for name, value in properties.items():
         if value is not None and utf8_bytes(value) > SHORT_STRING_BYTES:
-            raise Unfit(
+            raise ConversionError(
                 Reason.PROPERTY_TOO_LONG,
                 f"{name} has {utf8_bytes(value)} bytes; AMQP allows {SHORT_STRING_BYTES}",
             )
 
 
-def _check_sizes(message: NativeMessage, rules: Rules) -> None:
+def _check_sizes(message: NativeMessage, rules: BrokerLimits) -> None:
     _check_keys(message.headers)
     room = rules.frame_max_bytes - rules.x_death_reserve_bytes
     size = frame_bytes(message.headers) if rules.frame_max_bytes else 0
     if size > room and rules.frame_max_bytes:
-        raise Unfit(Reason.HEADERS_TOO_LARGE, f"{size} bytes; one frame leaves {room}")
+        raise ConversionError(Reason.HEADERS_TOO_LARGE, f"{size} bytes; one frame leaves {room}")
     if len(message.body) > rules.body_max_bytes:
-        raise Unfit(
+        raise ConversionError(
             Reason.BODY_TOO_LARGE,
             f"{len(message.body)} bytes; the broker takes {rules.body_max_bytes}",
         )
@@ -295,7 +301,7 @@ def _check_sizes(message: NativeMessage, rules: Rules) -> None:
 def _check_keys(headers: Mapping[str, object]) -> None:
     for key in headers:
         if utf8_bytes(key) > SHORT_STRING_BYTES:
-            raise Unfit(
+            raise ConversionError(
                 Reason.HEADER_KEY_TOO_LONG,
                 f"{utf8_bytes(key)} bytes; AMQP allows {SHORT_STRING_BYTES}",
             )

@@ -14,7 +14,7 @@ from typing import Final
 from migrator.delays.routing import delay_s, entry_level
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.conversion import Quarantine, Reason, Rules, convert, due_offset
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, convert, due_offset
 from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout, TimeoutId
 from migrator.preview.report import span_of
 from migrator.stores.due_times import zone_offset
@@ -30,7 +30,7 @@ def survey(
     endpoint: StoreEndpoint,
     *,
     selection: Selection,
-    rules: Rules,
+    rules: BrokerLimits,
     now: datetime,
     progress: Callable[[int], None] = lambda _rows: None,
     max_rows: int | None = None,
@@ -62,7 +62,7 @@ def survey(
 class _Tally:
     """Adds up rows, one at a time, in a memory that does not grow with their number."""
 
-    def __init__(self, *, selection: Selection, rules: Rules, now: datetime) -> None:
+    def __init__(self, *, selection: Selection, rules: BrokerLimits, now: datetime) -> None:
         self._rules = rules
         self._now = now
         self._after, self._until = selection.future(now)

@@ -20,7 +20,7 @@ from migrator.dispatcher.rules import (
     to_pass_on,
 )
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.conversion import Quarantine, Reason, Rules, convert
+from migrator.nservicebus.conversion import BrokerLimits, Quarantine, Reason, convert
 from migrator.nservicebus.satellites import DelayedMessage, read_delayed
 from migrator.nservicebus.timeouts import NativeMessage, QueueName, StoredTimeout
 from migrator.nservicebus.wiretime import build_wire_time, parse_wire_time
@@ -37,7 +37,7 @@ from tests.unit.nservicebus.samples import (
 )
 
 OWN = QueueName("Billing.Invoices")
-RULES = Rules(own_queue=OWN)
+RULES = BrokerLimits(own_queue=OWN)
 DELAYED = [entry for entry in captured() if h.EXPIRE in entry["headers"]]
 INSTRUCTIONS = (h.EXPIRE, h.ROUTE_EXPIRED_TO, h.CONFIRMATION_ID)
 
@@ -251,7 +251,7 @@ def test_what_cannot_be_dispatched_is_quarantined(
     row: StoredTimeout, reason: Reason | None
 ) -> None:
     """Limits are AMQP's and the broker's; no delay takes its share of name or frame."""
-    found = to_dispatch(row, rules=Rules(body_max_bytes=1000))
+    found = to_dispatch(row, rules=BrokerLimits(body_max_bytes=1000))
     assert _reason(found) == reason
     assert (found.row_index, found.timeout_id) == (7, row.id)
 
@@ -292,11 +292,11 @@ def test_what_cannot_be_passed_on_or_forwarded_is_told(
 def test_what_is_sent_fits_a_frame(headers: dict[str, str], to_spare: int) -> None:
     """With the time of sending and the mark of ours that are added last."""
     row = stored(headers={key: value for key, value in headers.items() if key != h.TIME_SENT})
-    unlimited = to_dispatch(row, rules=Rules(frame_max_bytes=0))
+    unlimited = to_dispatch(row, rules=BrokerLimits(frame_max_bytes=0))
     if isinstance(unlimited, Quarantine):
         return
     frame_max = UNDELAYED_RESERVE_BYTES + _encoded_bytes(unlimited) + to_spare
-    found = to_dispatch(row, rules=Rules(frame_max_bytes=frame_max))
+    found = to_dispatch(row, rules=BrokerLimits(frame_max_bytes=frame_max))
     assert isinstance(found, Quarantine) or _encoded_bytes(sent_at(found, NOW)) <= frame_max
 
 

@@ -28,7 +28,7 @@ from migrator.errors import (
 from migrator.ledger.held_destinations import HeldDestinations
 from migrator.ledger.states import BatchState
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
-from migrator.nservicebus.conversion import Reason, Rules
+from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.incoming import IncomingMessage, RawMessage
 from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import (
@@ -402,7 +402,7 @@ class World:
                 max_bytes=1 << 20,
                 remember=timedelta(hours=1),
             ),
-            conversion=Rules(own_queue=QueueName("Sales")),
+            conversion=BrokerLimits(own_queue=QueueName("Sales")),
             fault=fault,
             read_due_times=lambda _endpoint: DueTimeReading(comparable=1),
         )
@@ -445,7 +445,7 @@ class World:
                 endpoint=ENDPOINT,
                 destinations=self.destinations,
                 clock=self.clock,
-                rules=Rules(),
+                rules=BrokerLimits(),
                 fault=fault,
             )
         routes: Any = self.broker
@@ -454,7 +454,7 @@ class World:
             endpoint=ENDPOINT,
             routes=routes,
             clock=self.clock,
-            rules=Rules(),
+            rules=BrokerLimits(),
             fault=fault,
         )
 

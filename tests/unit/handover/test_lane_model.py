@@ -31,7 +31,7 @@ from migrator.handover.prepare import Preparer
 from migrator.handover.staged import StagedHandOver
 from migrator.ledger.states import BatchState, Mode
 from migrator.ledger.work import Batch, Lease
-from migrator.nservicebus.conversion import Reason, Rules
+from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.tags import Attempt
 from migrator.nservicebus.timeouts import QueueName
 from migrator.rabbitmq.messages import PublishResult
@@ -117,7 +117,7 @@ class World:
                 destinations=self.destinations,
                 holding=self.holding,
                 clock=self.clock,
-                rules=Rules(),
+                rules=BrokerLimits(),
                 own_queue_of=QueueName,
             ),
             direct=DirectHandOver(

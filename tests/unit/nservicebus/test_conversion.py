@@ -16,9 +16,9 @@ from pika.frame import Header
 from migrator.nservicebus import headers as h
 from migrator.nservicebus.conversion import (
     X_DEATH_RESERVE_BYTES,
+    BrokerLimits,
     Quarantine,
     Reason,
-    Rules,
     convert,
     due_offset,
 )
@@ -35,7 +35,7 @@ from tests.unit.nservicebus.samples import (
     without,
 )
 
-RULES = Rules()
+RULES = BrokerLimits()
 
 
 def converted(timeout: StoredTimeout, **rules: Any) -> NativeMessage:
@@ -336,7 +336,7 @@ def test_what_fits_by_our_count_fits_as_encoded(headers: dict[str, str | None]) 
         assert found.reason is not Reason.HEADERS_TOO_LARGE
         return
     encoded = len(Header(1, len(found.body), _properties(found)).marshal())
-    tight = Rules(frame_max_bytes=X_DEATH_RESERVE_BYTES + encoded - 1)
+    tight = BrokerLimits(frame_max_bytes=X_DEATH_RESERVE_BYTES + encoded - 1)
     assert isinstance(convert(stored(headers=headers), rules=tight, now=NOW), Quarantine)
 
 

@@ -11,7 +11,7 @@ import pytest
 from migrator.errors import UnknownEndpoint
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus import headers as h
-from migrator.nservicebus.conversion import Reason, Rules
+from migrator.nservicebus.conversion import BrokerLimits, Reason
 from migrator.nservicebus.timeouts import MAX_DELAY_S, EndpointName, QueueName
 from migrator.nservicebus.wiretime import build_wire_time
 from migrator.preview.count import survey
@@ -71,14 +71,14 @@ def surveyed(
     *rows: SurveyedRow,
     cutoff: timedelta = timedelta(minutes=1),
     horizon: timedelta | None = None,
-    rules: Rules | None = None,
+    rules: BrokerLimits | None = None,
 ) -> EndpointPreview:
     """Return the preview of *rows*; the counts must add up."""
     found = survey(
         Rows(*rows),
         SALES,
         selection=Selection(cutoff=cutoff, horizon=horizon),
-        rules=rules or Rules(),
+        rules=rules or BrokerLimits(),
         now=NOW,
     )
     parts = (found.in_ledger, found.without_due_time, found.left, found.beyond_horizon)
@@ -142,7 +142,9 @@ def test_rows_to_be_quarantined_are_counted_by_reason_with_examples() -> None:
 @pytest.mark.parametrize(("size", "expected"), [(1000, {}), (1001, {Reason.BODY_TOO_LARGE: 1})])
 def test_bodies_are_judged_by_their_size_alone(size: int, expected: dict[Reason, int]) -> None:
     """They are never read."""
-    found = surveyed(row(timedelta(hours=1), body_bytes=size), rules=Rules(body_max_bytes=1000))
+    found = surveyed(
+        row(timedelta(hours=1), body_bytes=size), rules=BrokerLimits(body_max_bytes=1000)
+    )
     assert {reason: entry.count for reason, entry in found.quarantine.items()} == expected
 
 
@@ -152,7 +154,7 @@ def test_destinations_are_counted_after_renaming() -> None:
         row(timedelta(hours=1), destination="Old@APP01"),
         row(timedelta(hours=1), destination="New"),
         row(timedelta(hours=1), destination=None, headers={h.ROUTE_EXPIRED_TO: "Billing"}),
-        rules=Rules(destination_map={"Old": "New"}),
+        rules=BrokerLimits(destination_map={"Old": "New"}),
     )
     assert found.destinations == {"New": 2, "Billing": 1}
 
@@ -197,7 +199,7 @@ def test_progress_is_told_by_chunks() -> None:
         Rows(*[row(timedelta(hours=1))] * 5),
         SALES,
         selection=Selection(cutoff=timedelta(0), horizon=None),
-        rules=Rules(),
+        rules=BrokerLimits(),
         now=NOW,
         progress=seen.append,
     )
@@ -212,7 +214,7 @@ def test_a_part_of_the_rows_says_that_it_is_one(max_rows: int, stored: int, chun
         rows,
         SALES,
         selection=Selection(cutoff=timedelta(0), horizon=None),
-        rules=Rules(),
+        rules=BrokerLimits(),
         now=NOW,
         max_rows=max_rows,
     )
@@ -263,6 +265,6 @@ def test_the_queues_of_replies_are_counted() -> None:
         row(timedelta(hours=1), headers=address | callback),
         row(timedelta(hours=1), headers={h.VERSION: "5.2.26"}),
         row(timedelta(hours=1), headers={h.VERSION: "6.5.10"}),
-        rules=Rules(own_queue=QueueName("Sales.In")),
+        rules=BrokerLimits(own_queue=QueueName("Sales.In")),
     )
     assert found.reply_queues == {"Web": 1, "Web.OLD1": 1, "Sales.In": 1}

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from migrator.nservicebus.conversion import Rules, convert
+from migrator.nservicebus.conversion import BrokerLimits, convert
 from migrator.nservicebus.timeouts import NativeMessage, StoredTimeout, TimeoutId
 from migrator.stores.sql.seeding import Invention, SeedRow, invent
 
@@ -56,6 +56,6 @@ def test_invented_rows_convert() -> None:
             body=row.body or b"",
             headers_text=row.headers_text,
         )
-        message = convert(stored, rules=Rules(), now=START)
+        message = convert(stored, rules=BrokerLimits(), now=START)
         assert isinstance(message, NativeMessage)
         assert (message.due_at, len(message.body)) == (row.due_at, 101)
