@@ -74,6 +74,26 @@ def waiting(rig: Rig, queue: str) -> int:
         return int(found.message_count)
 
 
+def watch_table(rig: Rig) -> None:
+    """Make the database note every row that is ever written into the legacy table."""
+    with rig.sql() as connection:
+        connection.execute("CREATE TABLE written (n int)")
+        connection.execute(
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO written VALUES (1); RETURN NULL; END $$"
+        )
+        connection.execute(
+            'CREATE TRIGGER noted AFTER INSERT ON "Sales_TimeoutData" '
+            "FOR EACH ROW EXECUTE FUNCTION note()"
+        )
+
+
+def written(rig: Rig) -> int:
+    """Return how many rows were."""
+    with rig.sql() as connection:
+        return len(connection.execute("SELECT * FROM written").fetchall())
+
+
 def actions(stderr: str) -> list[dict[str, Any]]:
     """Return the log lines of a program that wrote JSON."""
     return [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]

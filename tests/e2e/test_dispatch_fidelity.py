@@ -17,7 +17,13 @@ import pytest
 from dev.servers import wait_until
 from migrator.nservicebus.wiretime import parse_wire_time
 from tests.e2e.arrivals import Arrival, Receiver, books
-from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
+from tests.e2e.dispatching import (
+    prepare_dispatcher,
+    start_dispatcher,
+    waiting,
+    watch_table,
+    written,
+)
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, Core, OldEndpoint, OldMessage
 from tests.e2e.rig import Rig
 from tests.e2e.rows import NO_SAGA
@@ -144,15 +150,7 @@ def test_due_at_once_is_passed_on_and_never_stored(
     endpoint = OldEndpoint(rig, core=core, is_direct=is_direct)
     endpoint.declare("Billing")
     prepare_dispatcher(rig, tmp_path)
-    with rig.sql() as connection:  # whoever writes into the table is found out
-        connection.execute("CREATE TABLE written (n int)")
-        connection.execute(
-            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN INSERT INTO written VALUES (1); RETURN NULL; END $$"
-        )
-        connection.execute(
-            'CREATE TRIGGER noted AFTER INSERT ON "Sales_TimeoutData" EXECUTE FUNCTION note()'
-        )
+    watch_table(rig)
     process = start_dispatcher(rig)
     with Receiver(rig.broker_url, "Billing") as receiver:
         messages = [
@@ -172,7 +170,6 @@ def test_due_at_once_is_passed_on_and_never_stored(
         }
         if core != 5:  # passed on as it came: version 5 said nothing of replies
             check_properties(found, message, endpoint)
-    with rig.sql() as connection:
-        assert connection.execute("SELECT * FROM written").fetchall() == []
+    assert written(rig) == 0
     wait_until(lambda: waiting(rig, endpoint.timeouts) == 0, what="an empty queue")
     rig.stop(process)

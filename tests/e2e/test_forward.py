@@ -13,7 +13,13 @@ from dev.servers import wait_until
 from migrator.delays.routing import DelaysVersion
 from migrator.nservicebus.wiretime import build_wire_time
 from tests.e2e.arrivals import Receiver, books
-from tests.e2e.dispatching import prepare_dispatcher, start_dispatcher, waiting
+from tests.e2e.dispatching import (
+    prepare_dispatcher,
+    start_dispatcher,
+    waiting,
+    watch_table,
+    written,
+)
 from tests.e2e.old_endpoint import CONFIRMATION_ID, EXPIRE, ROUTE_TO, OldEndpoint, OldMessage
 from tests.e2e.rig import Rig
 from tests.e2e.rows import Found
@@ -22,26 +28,6 @@ KILLED: Final = -9
 LONGEST_S: Final = 2**28 - 1
 DELIVER_AT: Final = "NServiceBus.DeliverAt"
 DELAY: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
-
-
-def watch_table(rig: Rig) -> None:
-    """Make the database note every row that is ever written into the legacy table."""
-    with rig.sql() as connection:
-        connection.execute("CREATE TABLE written (n int)")
-        connection.execute(
-            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN INSERT INTO written VALUES (1); RETURN NULL; END $$"
-        )
-        connection.execute(
-            'CREATE TRIGGER noted AFTER INSERT ON "Sales_TimeoutData" '
-            "FOR EACH ROW EXECUTE FUNCTION note()"
-        )
-
-
-def written(rig: Rig) -> int:
-    """Return how many rows were."""
-    with rig.sql() as connection:
-        return len(connection.execute("SELECT * FROM written").fetchall())
 
 
 @pytest.mark.parametrize(
