@@ -342,7 +342,7 @@ class _Daemon:
             self._audit_log,
             checks=checks,
             bind=lambda names: app.new_destinations().unreachable(names),
-            may_hold=bool(self._moved),
+            may_pause=bool(self._moved),
         )
 
     # ── status and control ──────────────────────────────────────────────────────────────────

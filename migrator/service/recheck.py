@@ -2,8 +2,8 @@
 
 Somebody may set a policy, make a level anew or deploy an endpoint again at any time. Rules:
 
-* what would refuse a start holds hand-over until it is gone; nobody has to resume;
-* what could not be looked at is said, and neither holds nor lifts anything;
+* what would refuse a start pauses hand-over until it is gone; nobody has to resume;
+* what could not be looked at is reported, and neither pauses nor resumes anything;
 * it has a thread of its own, and lanes never wait for it.
 """
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 NAME: Final = "recheck"
 EVENT: Final = "recheck"
 AGAIN: Final = timedelta(seconds=30)
-"""While it holds, so that what was put right is seen soon."""
+"""While it refuses, so that what was put right is seen soon."""
 _SHOWN: Final = 3
 
 Check = Callable[[], Sequence[Finding]]
@@ -40,7 +40,7 @@ Bind = Callable[[Collection[QueueName]], Collection[QueueName]]
 
 
 class Recheck:
-    """Makes checks when asked to, and holds hand-over by what they say."""
+    """Makes checks when asked to, and pauses hand-over while they refuse."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Recheck:
         *,
         checks: Rechecks,
         bind: Bind,
-        may_hold: bool,
+        may_pause: bool,
     ) -> None:
         """Prepare.
 
@@ -58,17 +58,17 @@ class Recheck:
             audit_log: Is told when what is found is something else than before.
             checks: What is looked at.
             bind: Mends ways.
-            may_hold: False: nothing is handed over here, so there is nothing to hold.
+            may_pause: False: nothing is handed over here, so there is nothing to pause.
         """
         self._throttle = throttle
         self._audit_log = audit_log
         self._checks = checks
         self._bind = bind
-        self._may_hold = may_hold
+        self._may_pause = may_pause
         self._refusals: Mapping[str, Refusal] = {}
         self._wants_ways = True
         self._ways: Sequence[Finding] = ()
-        self._told: object = None
+        self._reported: object = None
         self.last: JobReport | None = None
         """What came of the last time; None: not made yet."""
         self.task = BackgroundTask(NAME, self._look)
@@ -93,28 +93,28 @@ class Recheck:
         began_s = time.monotonic()
         findings = _made(self._checks.refusing)
         self._refusals = standing(self._refusals, findings)
-        if self._may_hold:
-            self._hold()
+        if self._may_pause:
+            self._pause_or_resume()
         if self._wants_ways:  # not each half minute: it reads the ledger
             self._wants_ways = False
-            self._ways = self._mended(_made(self._checks.ways))
-        self._tell([*findings, *self._ways], took_s=time.monotonic() - began_s)
+            self._ways = self._bound_again(_made(self._checks.ways))
+        self._report([*findings, *self._ways], took_s=time.monotonic() - began_s)
 
-    def _hold(self) -> None:
+    def _pause_or_resume(self) -> None:
         if not self._refusals:
             self._throttle.resume(Signal.CHECK)
             return
         remedies = dict.fromkeys(each.remedy for each in self._refusals.values() if each.remedy)
-        hold = PauseReason(
+        reason = PauseReason(
             signal=Signal.CHECK,
             endpoint=None,
             observed="; ".join(each.text for each in self._refusals.values()),
             limit="; ".join(remedies),
             since=datetime.now(UTC),
         )
-        self._throttle.pause(hold)
+        self._throttle.pause(reason)
 
-    def _mended(self, ways: Sequence[Finding]) -> Sequence[Finding]:
+    def _bound_again(self, ways: Sequence[Finding]) -> Sequence[Finding]:
         """Return *ways* after an attempt to lead the delays to closed destinations again."""
         closed = [QueueName(each.subject) for each in ways if each.level is Level.REFUSED]
         if not closed:
@@ -136,7 +136,7 @@ class Recheck:
             for each in ways
         ]
 
-    def _tell(self, findings: Sequence[Finding], *, took_s: float) -> None:
+    def _report(self, findings: Sequence[Finding], *, took_s: float) -> None:
         refused = [each.text for each in self._refusals.values()]
         closed = [
             f"{each.subject}: {each.text}"
@@ -161,9 +161,9 @@ class Recheck:
         )
         # how many wait for a destination, and until when, changes all the time
         names = sorted(each.subject for each in findings if each.level is Level.REFUSED)
-        if (told := {**detail, "unreachable": names}) == self._told:
+        if (new := {**detail, "unreachable": names}) == self._reported:
             return
-        self._told = told
+        self._reported = new
         level = logging.WARNING if outcome == "refused" else logging.INFO
         _log.log(
             level,

@@ -35,7 +35,7 @@ CLOSED = Finding(check="ways-out", level=Level.REFUSED, subject="Billing", text=
 class Bench:
     """One recheck and everything it acts on."""
 
-    def __init__(self, *, may_hold: bool = True) -> None:
+    def __init__(self, *, may_pause: bool = True) -> None:
         self.throttle = Throttle()
         self.refusing: list[Finding] | Exception = [FINE]
         self.ways: list[Finding] | Exception = [OPEN]
@@ -47,7 +47,7 @@ class Bench:
             refusing=lambda: _given(self.refusing), ways=lambda: _given(self.ways)
         )
         self.recheck = Recheck(
-            self.throttle, trail, checks=checks, bind=self._bind, may_hold=may_hold
+            self.throttle, trail, checks=checks, bind=self._bind, may_pause=may_pause
         )
 
     def _bind(self, names: Collection[QueueName]) -> Collection[QueueName]:
@@ -98,7 +98,7 @@ def test_a_refusal_holds_until_it_is_gone_and_was_looked_at(lines: Lines) -> Non
 
 def test_without_hand_over_nothing_is_held() -> None:
     """It is told all the same."""
-    bench = Bench(may_hold=False)
+    bench = Bench(may_pause=False)
     assert bench.look(BAD) == ("refused", False)
     assert not bench.throttle.reasons()
 
