@@ -31,7 +31,7 @@ Examples:
   migrator decommission --endpoint Sales --drop-table --yes
 
 \b
-Exit codes: 0 done, or nothing speaks against it (--dry-run); 2 not confirmed; 3 refused, with all
+Exit codes: 0 done, or nothing prevents it (--dry-run); 2 not confirmed; 3 refused, with all
   reasons; 4 store or broker unreachable."""
 
 

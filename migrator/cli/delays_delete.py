@@ -21,7 +21,7 @@ Examples:
   migrator delays delete --delays v1 --even-if-bound --yes
 
 \b
-Exit codes: 0 deleted, or nothing speaks against it; 3 refused, also meanwhile;
+Exit codes: 0 deleted, or nothing prevents it; 3 refused, also meanwhile;
   4 broker unreachable."""
 
 
@@ -36,7 +36,7 @@ def delete(
         typer.Option(metavar="DURATION", help="How long the broker's counts may lag behind."),
     ] = "12s",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what speaks against it.")
+        bool, typer.Option("--dry-run", help="Only report what prevents it.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -116,7 +116,7 @@ def _show(found: DelaysFound, obstacles: list[str], *, deleted: bool) -> None:
     elif deleted:
         say(f"deleted: {what}")
     elif not obstacles:
-        say(f"nothing speaks against deleting {what}")
+        say(f"nothing prevents deleting {what}")
     else:
         for obstacle in obstacles:
             say(obstacle)

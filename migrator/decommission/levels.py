@@ -162,10 +162,10 @@ class DelaysRemoval:
         )
 
     def delete(self, *, even_if_bound: bool) -> None:
-        """Delete what ``look`` found and nothing spoke against.
+        """Delete what ``look`` found, when nothing prevents it.
 
         Raises:
-            PreflightRefused: Something speaks against it now, and all is as it was.
+            PreflightRefused: Something prevents it now, and all is as it was.
             TargetError: The broker did not do it; it says what is true now.
         """
         with self._restoring(self._delivered()):
@@ -187,7 +187,7 @@ class DelaysRemoval:
                 self._shut(admin, level)
         self._settle()
         if against := list(self.look().obstacles(even_if_bound=even_if_bound)):
-            raise _Spoilt("; ".join(against))
+            raise _Prevented("; ".join(against))
         with self._session() as admin:
             for level in _TOP_DOWN:
                 self._drop(admin, level)
@@ -205,7 +205,7 @@ class DelaysRemoval:
         self._demand_ours(queue)
         self._fault("removal.looked")
         if why := TopologyEditor(admin, self._management).delete(queue):
-            raise _Spoilt(f"{queue.name} was not deleted ({why})")
+            raise _Prevented(f"{queue.name} was not deleted ({why})")
         self._fault("removal.dropped")
 
     def _delete_delivery(self, *, even_if_bound: bool) -> None:
@@ -213,12 +213,12 @@ class DelaysRemoval:
         with self._session() as admin:
             editor = TopologyEditor(admin, self._management)
             if why := editor.delete(exchange, if_unused=not even_if_bound):
-                raise _Spoilt(f"something was bound to {exchange.name} meanwhile ({why})")
+                raise _Prevented(f"something was bound to {exchange.name} meanwhile ({why})")
         self._fault("removal.ended")
 
     def _demand_ours(self, entity: Entity) -> None:
         if found := self._bindings([entity]):
-            raise _Spoilt(f"bound meanwhile by somebody else: {described(found)}")
+            raise _Prevented(f"bound meanwhile by somebody else: {described(found)}")
 
     # ── when it cannot be ended ─────────────────────────────────────────────────────────────
 
@@ -235,7 +235,7 @@ class DelaysRemoval:
                     f"again ({failed[0]}); `migrator delays create` does it"
                 ) from exc
             restored = "everything was declared again and is as it was"
-            if isinstance(exc, _Spoilt):
+            if isinstance(exc, _Prevented):
                 raise PreflightRefused(f"{exc}; {restored}. End that, then try again") from exc
             if isinstance(exc, TargetError):
                 raise TargetError(f"{exc}; {restored}") from exc
@@ -309,9 +309,9 @@ def _make_queue(admin: AdminSession, queue: QueueSpec) -> None:
 def _demand_calm(admin: AdminSession, name: str) -> None:
     found = admin.queue(name)
     if found is not None and found.ready:
-        raise _Spoilt(f"{found.ready} messages came into {name} meanwhile")
+        raise _Prevented(f"{found.ready} messages came into {name} meanwhile")
     if found is not None and found.consumers:
-        raise _Spoilt(f"somebody consumes {name} meanwhile")
+        raise _Prevented(f"somebody consumes {name} meanwhile")
 
 
 def _count(queue: QueueState) -> int:
@@ -319,8 +319,8 @@ def _count(queue: QueueState) -> int:
     return max(queue.total, queue.ready + queue.unacked + queue.held_back)
 
 
-class _Spoilt(Exception):
-    """Something came that speaks against it."""
+class _Prevented(Exception):
+    """Something came that prevents it."""
 
 
 def others_bindings(delays: Infrastructure, found: Iterable[Binding]) -> list[Binding]:

@@ -2,7 +2,7 @@
 
 Each step may be the last that a killed process takes. What is about to be cut is in the ledger
 first, so that the next process can make it again; a queue is deleted only after it was seen empty
-twice while nothing led to it; whatever speaks against it before that makes all bindings again.
+twice while nothing led to it; whatever prevents it before that makes all bindings again.
 Source: docs/decommission.md.
 """
 

@@ -48,7 +48,7 @@ class QueueSnapshot:
 
     name: str
     is_told: bool = True
-    """False: nobody tells what is unacknowledged or held back."""
+    """False: what is unacknowledged or held back is unknown."""
     ready: int = 0
     unacked: int = 0
     held_back: int = 0
@@ -211,7 +211,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an operator is shown: the plan, or what became of it."""
+    """What an operator is shown: the plan, or what happened to it."""
 
     target: Target
     is_dry: bool

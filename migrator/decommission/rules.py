@@ -1,4 +1,4 @@
-"""What may be removed once an endpoint's timeouts are gone, and what speaks against it.
+"""What may be removed once an endpoint's timeouts are gone, and what prevents it.
 
 Facts go in, a plan comes out. A count that nobody can tell is never taken for zero, and a binding
 nobody expected is never cut. Source: reference ``timeout-manager.md`` sections 2, 3, 14 and 15;
@@ -167,10 +167,10 @@ def _notes(facts: Facts) -> Iterator[str]:
 
 
 def refusals(facts: Facts, options: Options) -> tuple[Refusal, ...]:
-    """Return every reason against; empty: nothing speaks against it."""
+    """Return every reason against; empty: nothing prevents it."""
     found = [*_of_store(facts, options), *_of_ledger(facts), *_of_recall(facts, options)]
     if facts.broker is None:
-        text = "nobody tells what is unacknowledged or held back, nor which bindings there are"
+        text = "unacknowledged and held-back messages, and bindings, are unknown"
         remedy = "set broker.management_url; deleting without knowing is losing"
         found.append(Refusal(code="management_missing", text=text, remedy=remedy))
     else:

@@ -283,7 +283,7 @@ class Transfer:
         return sum(self._levels.ready().values())
 
     def run(self) -> Outcome:
-        """Go through all levels and return what became of the messages.
+        """Go through all levels and return what happened to the messages.
 
         Raises:
             DeliveryLimitNear: A message must not be held once more. What was moved is moved.

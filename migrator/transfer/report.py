@@ -1,4 +1,4 @@
-"""What was asked for, and what became of the messages of all levels."""
+"""What was asked for, and what happened to the messages of all levels."""
 
 from __future__ import annotations
 

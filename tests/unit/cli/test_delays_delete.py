@@ -41,7 +41,7 @@ def test_empty_delays_are_deleted_only_with_yes(
 ) -> None:
     """And a second time there is nothing to do."""
     assert "add --yes" in program(*DELETE, codes=[2]).err
-    assert "nothing speaks against deleting" in program(*DELETE, "--dry-run").err
+    assert "nothing prevents deleting" in program(*DELETE, "--dry-run").err
     assert not found["now"].is_absent
     document = program(*DELETE, "--yes", "--json").document
     assert document == {

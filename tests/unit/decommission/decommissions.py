@@ -69,7 +69,7 @@ def broker(*more: Binding, **changes: Any) -> BrokerSnapshot:
 
 
 def facts(**changes: Any) -> Facts:
-    """Return facts that nothing speaks against."""
+    """Return facts that nothing prevents."""
     usual = Facts(target=TARGET, rows=0, broker=broker())
     return replace(usual, **changes)
 

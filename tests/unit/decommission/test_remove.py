@@ -246,7 +246,7 @@ def arrive(world: World, queue: str = TIMEOUTS) -> None:
 
 
 def test_all_of_it_goes() -> None:
-    """And the audit log tells what was, and what became of it."""
+    """And the audit log tells what was, and what happened to it."""
     world = World()
     done = run(world)
     assert is_empty(world)

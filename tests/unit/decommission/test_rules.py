@@ -1,4 +1,4 @@
-"""What goes, what stays and why, what speaks against it, and which bindings come back."""
+"""What goes, what stays and why, what prevents it, and which bindings come back."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SALES = QueueName("Sales")
     ],
 )
 def test_only_what_is_known_to_be_empty_is_calm(look: QueueSnapshot, is_calm: bool) -> None:
-    """What nobody tells is not zero."""
+    """What is unknown is not zero."""
     assert look.is_calm is is_calm
 
 
@@ -260,7 +260,7 @@ def test_what_is_good_to_know_is_told(changes: dict[str, Any], told: str) -> Non
     assert told in note
 
 
-# ── what speaks against it ────────────────────────────────────────────────────────────────────────
+# ── what prevents it ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_is_good_to_know_is_told(changes: dict[str, Any], told: str) -> Non
         ("quarantined_rows", {"ledger": LedgerSnapshot(quarantined=2)}, "2 rows"),
         ("dispatcher_alive", {"ledger": LedgerSnapshot(dispatcher="host/1")}, "host/1"),
         ("run_alive", {"ledger": LedgerSnapshot(is_running=True, lanes=["lane.0 (me)"])}, "lane.0"),
-        ("management_missing", {"broker": None}, "nobody tells"),
+        ("management_missing", {"broker": None}, "are unknown"),
         (
             "consumers",
             {"broker": broker(satellites=[QueueSnapshot(name=TIMEOUTS, consumers=2)])},
