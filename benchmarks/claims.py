@@ -43,10 +43,9 @@ from migrator.database.engine import open_engine, writing
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Mode
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.timeouts import Lane
 from migrator.stores.azure.account import Account, AccountSettings
 from migrator.stores.azure.partitions import parse_scope

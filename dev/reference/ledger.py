@@ -13,9 +13,8 @@ from dev.reference import words
 from dev.reference.markdown import page, table, word
 from migrator.database.engine import open_engine
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import ledger_names, names_for
 from migrator.ledger.states import NEXT, RAISES_ATTEMPT, BatchState, RowState
-from migrator.ledger.tables import BATCH_TIMES, build_tables
+from migrator.ledger.tables import BATCH_TIMES, build_tables, ledger_names, names_for
 
 
 def ledger() -> str:

@@ -19,12 +19,10 @@ if TYPE_CHECKING:  # each part is imported when it is made
     from migrator.ledger.batches import SqlBatches
     from migrator.ledger.clock import DatabaseClock
     from migrator.ledger.failover import Continuity
-    from migrator.ledger.hand_overs import SqlHandOvers
     from migrator.ledger.leases import SqlLeases
-    from migrator.ledger.operator_actions import SqlUpkeep
+    from migrator.ledger.operator_actions import SqlReturning, SqlUpkeep
     from migrator.ledger.quarantine import SqlQuarantine
-    from migrator.ledger.queries import SqlBooks
-    from migrator.ledger.returning import SqlReturning
+    from migrator.ledger.queries import SqlBooks, SqlHandOvers
     from migrator.ledger.runs import SqlRuns
     from migrator.ledger.tables import LedgerTables
     from migrator.preflight.queries import LedgerFacts
@@ -62,8 +60,7 @@ class LedgerParts:
     @cached_property
     def tables(self) -> LedgerTables:
         """The ledger's tables, whether they exist or not."""
-        from migrator.ledger.names import names_for
-        from migrator.ledger.tables import build_tables
+        from migrator.ledger.tables import build_tables, names_for
 
         return build_tables(names_for(self.engine, self.settings.store.ledger_schema))
 
@@ -77,7 +74,7 @@ class LedgerParts:
     @cached_property
     def hand_overs(self) -> SqlHandOvers:
         """Where timeouts were handed over to."""
-        from migrator.ledger.hand_overs import SqlHandOvers
+        from migrator.ledger.queries import SqlHandOvers
 
         renamed = self.settings.handover.destination_map
         return SqlHandOvers(self.engine, self.tables, renamed)
@@ -168,7 +165,7 @@ class LedgerParts:
     @cached_property
     def returning(self) -> SqlReturning:
         """Rows that go back one by one, where nobody can finish that."""
-        from migrator.ledger.returning import SqlReturning
+        from migrator.ledger.operator_actions import SqlReturning
 
         return SqlReturning(self.engine, self.tables)
 

@@ -24,8 +24,13 @@ from migrator.errors import (
     SourceGone,
     StoreError,
 )
-from migrator.ledger.operator_actions import HalfDoneOutcome, Resolution
-from migrator.ledger.returning import TOWARDS, GoingBack, ReturnOutcome
+from migrator.ledger.operator_actions import (
+    TOWARDS,
+    GoingBack,
+    HalfDoneOutcome,
+    Resolution,
+    ReturnOutcome,
+)
 from migrator.ledger.states import HALF_DONE, BatchState, RowState
 from migrator.ledger.work import Batch, StoreEndpoint
 from migrator.nservicebus.timeouts import BatchId

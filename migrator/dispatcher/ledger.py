@@ -29,7 +29,7 @@ from migrator.database.portable import MOST_IN_LIST, for_update
 from migrator.database.types import database_now
 from migrator.errors import LedgerError
 from migrator.ledger.claims import hold_lease
-from migrator.ledger.purging import count_purged
+from migrator.ledger.operator_actions import count_purged
 from migrator.ledger.states import BatchState
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.work import Lease

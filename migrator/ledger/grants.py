@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy.dialects import oracle
 
 from migrator.errors import LedgerError
-from migrator.ledger.names import LedgerNames, quoted
+from migrator.ledger.tables import LedgerNames, quoted
 
 _TABLES: Final = ("run", "batch", "timeout", "lease", "held_destination", "event")
 _READ_ONLY: Final = ("ledger", "alembic_version", "progress", "timeout_status")

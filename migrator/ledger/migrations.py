@@ -1,8 +1,9 @@
 """Bringing the ledger to the version this program needs; only ``migrator db upgrade`` does it.
 
 Rules of this file: an upgrade is one transaction under one lock, so that a second one waits and
-then finds nothing to do; where a database commits each statement by itself, an upgrade that was
-interrupted is finished by the next one (``repeatable``); the daemon only checks, with ``version``.
+then finds nothing to do. Where a database commits each statement by itself (``Repeatable``), each
+step is done or not, never half, and the version is written last: the next upgrade finishes one
+that was killed, and leaves out what is there. The daemon only checks, with ``version``.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, text
+from alembic.ddl.impl import DefaultImpl
+from alembic.ddl.mysql import MySQLImpl
+from alembic.ddl.oracle import OracleImpl
+from sqlalchemy import Column, Connection, Engine, Index, Insert, Inspector, Table, inspect, text
 from sqlalchemy.schema import CreateSchema
 
 from migrator.database import mssql, mysql
 from migrator.database.engine import writing
 from migrator.database.failures import translating
 from migrator.errors import LedgerError, StoreUnavailable
-from migrator.ledger import repeatable
 from migrator.ledger.identity import enter_identity
-from migrator.ledger.names import ledger_names, quoted
-from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.tables import LedgerTables, build_tables, ledger_names, quoted
 from migrator.ledger.version import check_upgradable, script_location
 
 UPGRADE_LOCK: Final = 6_294_018_377_315_624_229
@@ -36,7 +38,7 @@ _UPGRADE_PATIENCE: Final = mysql.Patience(
 )
 _GRANTED: Final = (0, 1)
 """What sp_getapplock returns: at once, or after others let go."""
-DIALECTS: Final = ("postgresql", *repeatable.DIALECTS, "mssql", "sqlite")
+DIALECTS: Final = ("postgresql", "mysql", "oracle", "mssql", "sqlite")
 """Kinds of database the ledger can be in."""
 
 
@@ -139,3 +141,71 @@ def _locked(connection: Connection) -> Iterator[None]:
     finally:
         if not connection.invalidated:  # a lost session has lost its locks, too
             connection.execute(text(f"SELECT release_lock({own})"), {"key": key["key"]})
+
+
+TABLE_OPTIONS: Final = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
+"""Keys are compared byte by byte, and a table has transactions, whatever the server's defaults."""
+
+
+class Repeatable(DefaultImpl):
+    """Steps that are left out when they are done already."""
+
+    def create_table(self, table: Table, **options: Any) -> None:
+        """Create a table with its indexes, or those of its indexes that are missing."""
+        if not self._has_table(table):
+            super().create_table(table, **options)
+            return
+        for index in table.indexes:
+            self.create_index(index)
+
+    def create_index(self, index: Index, **options: Any) -> None:
+        """Create an index that is not there yet."""
+        table = index.table
+        found = self._look().get_indexes(table.name) if table is not None and self._sees() else []
+        if index.name not in {each["name"] for each in found}:
+            super().create_index(index, **options)
+
+    def add_column(self, table_name: str, column: Column[Any], **options: Any) -> None:
+        """Add a column that is not there yet."""
+        found = self._look().get_columns(table_name) if self._sees() else []
+        if column.name not in {each["name"] for each in found}:
+            super().add_column(table_name, column, **options)
+
+    def _has_table(self, table: Table) -> bool:
+        return self._sees() and self._look().has_table(table.name)
+
+    def _sees(self) -> bool:
+        """Whether there is a database to look at; for a DBA to read, all is printed."""
+        return not self.as_sql
+
+    def _look(self) -> Inspector:
+        if self.connection is None:
+            raise RuntimeError("migrations are run on a connection")
+        return inspect(self.connection)
+
+
+class RepeatableMySQLImpl(Repeatable, MySQLImpl):
+    """What alembic does on MariaDB and MySQL from here on."""
+
+    __dialect__ = "mysql"
+
+    def create_table(self, table: Table, **options: Any) -> None:
+        """Create a table as all of them are."""
+        for name, value in TABLE_OPTIONS.items():
+            table.dialect_kwargs.setdefault(name, value)
+        super().create_table(table, **options)
+
+
+class RepeatableOracleImpl(Repeatable, OracleImpl):
+    """What alembic does on Oracle from here on."""
+
+    __dialect__ = "oracle"
+
+    def _exec(self, construct: Any, *args: Any, **options: Any) -> Any:
+        """Have no row return what it was given: a script has no place for it."""
+        is_insert = isinstance(construct, Insert)
+        return super()._exec(construct.inline() if is_insert else construct, *args, **options)

@@ -11,15 +11,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    FromClause,
+    Row,
+    Select,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from migrator.database.engine import reading, writing
 from migrator.database.portable import first_for_update
 from migrator.database.types import byte_length, database_now
 from migrator.errors import LedgerError
-from migrator.ledger.quarantine_filter import in_quarantine
 from migrator.ledger.report import QuarantinedRow, QuarantinedTimeout, QuarantineFilter
-from migrator.ledger.states import BatchState, Mode
+from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.tables import NO_TOKEN, UNSETTLED, LedgerTables
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.timeouts import BatchId, EndpointName, TimeoutId
@@ -211,3 +221,24 @@ def _full(row: Row[Any]) -> QuarantinedTimeout:
         persistence_version=row.persistence_version,
         content_hash=row.content_hash,
     )
+
+
+def in_quarantine(
+    timeout: FromClause, batch: FromClause, which: QuarantineFilter
+) -> list[ColumnElement[bool]]:
+    """Return the conditions under which a row of *timeout* is in quarantine and *which* means it.
+
+    Conditions on its batch are put as a subquery, so that *batch* need not be joined.
+    """
+    row = timeout.c
+    found: list[ColumnElement[bool]] = [row.state == RowState.QUARANTINED]
+    if which.endpoint is not None:
+        found.append(row.endpoint == which.endpoint)
+    if which.reason is not None:
+        found.append(row.reason == which.reason)
+    if which.timeout_id is not None:
+        found.append(row.store_id == which.timeout_id)
+    if which.mode is not None:
+        of_mode = batch.alias("of_mode")
+        found.append(row.batch_id.in_(select(of_mode.c.id).where(of_mode.c.mode == which.mode)))
+    return found

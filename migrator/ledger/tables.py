@@ -1,5 +1,7 @@
 """The ledger's tables as SQLAlchemy Core sees them; names and columns are public.
 
+They are in a schema of their own, or begin with a prefix (``LedgerNames``).
+
 Rules of this file: ``alembic/versions`` must lead to exactly these tables (a test compares
 them). A batch carries the state of all its rows; a row has a state of its own only where it
 differs. Source: design section 4.
@@ -16,6 +18,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Computed,
+    Engine,
     ForeignKey,
     FromClause,
     Identity,
@@ -25,14 +28,50 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
     and_,
     literal_column,
 )
 
 from migrator.database.types import BYTES, LINE, LONG_TEXT, UtcDateTime, key_text
-from migrator.ledger.names import LedgerNames
 from migrator.ledger.states import OPEN, BatchState, RowState
 from migrator.nservicebus.timeouts import Lane
+
+DEFAULT_SCHEMA: Final = "migrator"
+PREFIX: Final = "migrator_"
+_WITH_SCHEMAS: Final = frozenset({"postgresql", "mssql"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerNames:
+    """Schema and prefix of all ledger tables; exactly one of the two is used."""
+
+    dialect: str
+    """The kind of database, as SQLAlchemy calls it."""
+    schema: str | None
+    prefix: str
+
+    def table(self, noun: str) -> str:
+        """Return the name of a table, view or index, without its schema."""
+        return self.prefix + noun
+
+
+def ledger_names(dialect: str, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
+    """Return how the ledger is named on *dialect*; *schema* counts only where there are any."""
+    if dialect in _WITH_SCHEMAS:
+        return LedgerNames(dialect=dialect, schema=schema, prefix="")
+    return LedgerNames(dialect=dialect, schema=None, prefix=PREFIX)
+
+
+def quoted(name: str) -> str:
+    """Return *name* as SQL text, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def names_for(engine: Engine, schema: str = DEFAULT_SCHEMA) -> LedgerNames:
+    """Return how the ledger is named in the database of *engine*."""
+    return ledger_names(engine.dialect.name, schema)
+
 
 BATCH_TIMES: Final = tuple(f"{state}_at" for state in BatchState)
 """One column per state: when the batch entered it last."""
@@ -341,3 +380,17 @@ def _event(metadata: MetaData, names: LedgerNames) -> Table:
 def _qualified(names: LedgerNames, noun: str) -> str:
     name = names.table(noun)
     return f"{names.schema}.{name}" if names.schema else name
+
+
+def progress_view(names: LedgerNames) -> Table:
+    """Return the view with one row per endpoint and effective state, and how many rows are in it.
+
+    Fast: it sums batch sizes and corrects them by the rows that differ from their batch.
+    """
+    return Table(
+        names.table("progress"),
+        MetaData(schema=names.schema),
+        Column("endpoint", Text),
+        Column("state", Text),
+        Column("rows", Integer),
+    )

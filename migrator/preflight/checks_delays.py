@@ -21,7 +21,7 @@ from migrator.preflight.context import DelaysContext, Watch
 from migrator.preflight.findings import Finding, not_checked, ok, refused, warning
 
 if TYPE_CHECKING:
-    from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
+    from migrator.ledger.queries import HandedOver, SqlHandOvers
     from migrator.preflight.queries import KnownHandOvers
 
 JUST_DUE: Final = timedelta(hours=1)

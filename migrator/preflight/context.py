@@ -18,7 +18,7 @@ from migrator.stores.endpoints import EndpointPreview
 from migrator.stores.ports import Store
 
 if TYPE_CHECKING:  # the parts are made by whoever asks for checks
-    from migrator.ledger.hand_overs import SqlHandOvers
+    from migrator.ledger.queries import SqlHandOvers
     from migrator.preflight.broker import BrokerFacts
     from migrator.preflight.queries import LedgerFacts
 

@@ -13,8 +13,8 @@ from migrator.database import mysql
 from migrator.database.engine import reading
 from migrator.errors import LedgerError, NotChecked
 from migrator.ledger.failover import standbys_behind
-from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
 from migrator.ledger.identity import check_identity
+from migrator.ledger.queries import HandedOver, SqlHandOvers
 from migrator.ledger.tables import LedgerTables
 from migrator.ledger.version import check_head, head
 from migrator.nservicebus.timeouts import QueueName

@@ -23,13 +23,12 @@ from migrator.ledger.held_destinations import SqlHeldDestinations
 from migrator.ledger.identity import check_identity
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
 from migrator.ledger.operator_actions import SqlUpkeep
 from migrator.ledger.quarantine import SqlQuarantine
 from migrator.ledger.queries import SqlBooks
 from migrator.ledger.runs import SqlRuns
 from migrator.ledger.states import Event, Mode
-from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.tables import LedgerTables, build_tables, names_for
 from migrator.ledger.version import current
 from migrator.ledger.work import Batch, Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag

@@ -25,8 +25,7 @@ from dev.servers import AzuriteServer, MariadbServer, PostgresServer, RavenServe
 from migrator.database.engine import open_engine, writing
 from migrator.ledger import migrations
 from migrator.ledger.identity import enter_identity
-from migrator.ledger.names import DEFAULT_SCHEMA, PREFIX, names_for
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import DEFAULT_SCHEMA, PREFIX, build_tables, names_for
 from tests.contract.any_site import AnySite
 from tests.contract.azure_site import AzureSite
 from tests.contract.nhibernate_site import NHibernateSite

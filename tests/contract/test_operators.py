@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select
 
 from migrator.errors import LedgerError
-from migrator.ledger.hand_overs import SqlHandOvers
 from migrator.ledger.held_destinations import HeldDestination
+from migrator.ledger.queries import SqlHandOvers
 from migrator.ledger.report import QuarantineFilter
 from migrator.ledger.states import BatchState, Event, Mode
 from migrator.ledger.work import Batch, Lease, StoreEndpoint

@@ -15,8 +15,8 @@ from sqlalchemy import update
 
 from migrator.errors import LeaseLost, LedgerError, SomeGone, StoreError
 from migrator.ledger.identity import check_identity
+from migrator.ledger.operator_actions import ReturnOutcome, SqlReturning
 from migrator.ledger.report import QuarantineFilter
-from migrator.ledger.returning import ReturnOutcome, SqlReturning
 from migrator.ledger.states import BatchState, Mode, RowState
 from migrator.ledger.work import Batch, Lease
 from migrator.nservicebus.conversion import Quarantine, Reason

@@ -31,8 +31,7 @@ from migrator.database.engine import open_engine
 from migrator.delays.routing import DelaysVersion, level_name
 from migrator.delays.topology import create_delays
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.rabbitmq.addresses import parse_addresses
 from migrator.rabbitmq.connection import ConnectionSettings
 from tests.e2e.rows import Account, Found, Row

@@ -14,9 +14,8 @@ from migrator.database.engine import open_engine, reading, writing, writing_once
 from migrator.errors import LedgerCloned, LedgerMissing
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.identity import check_identity
-from migrator.ledger.names import names_for
 from migrator.ledger.states import BatchState, Event
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import FIRST_DISPATCHER_LANE, EndpointName
 from migrator.preflight.queries import LedgerFacts

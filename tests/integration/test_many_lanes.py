@@ -17,8 +17,7 @@ from migrator.ledger.identity import check_identity
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.leases import SqlLeases
 from migrator.ledger.migrations import upgrade
-from migrator.ledger.names import names_for
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.nservicebus.timeouts import Lane
 
 LANES: Final = 64

@@ -16,8 +16,8 @@ from migrator.failover.store import FailoverTerms, SeenRow, SqlFailover
 from migrator.ledger.claims import hold_lease
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.held_destinations import HeldDestination
-from migrator.ledger.names import quoted
 from migrator.ledger.states import Mode
+from migrator.ledger.tables import quoted
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.satellites import ClearTimeouts
 from migrator.nservicebus.tags import RowTag

@@ -22,8 +22,7 @@ from migrator.database.engine import open_engine, writing
 from migrator.errors import LedgerError, LedgerMissing
 from migrator.ledger.identity import check_identity
 from migrator.ledger.migrations import _config, sql, upgrade
-from migrator.ledger.names import DEFAULT_SCHEMA, names_for
-from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.tables import DEFAULT_SCHEMA, LedgerTables, build_tables, names_for
 from migrator.ledger.version import check_head, current, head, script_location
 from tests.support.mariadb import KIND as MARIADB
 

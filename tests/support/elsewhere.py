@@ -42,7 +42,7 @@ from sqlalchemy.types import TIMESTAMP, Text
 from sqlglot import expressions as e
 from sqlglot.errors import SqlglotError
 
-from migrator.ledger.names import PREFIX
+from migrator.ledger.tables import PREFIX
 from migrator.stores.sql.local_time import LocalTime
 from tests.support.statements import kind_of
 

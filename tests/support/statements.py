@@ -20,9 +20,8 @@ from migrator.database import mssql, oracle
 from migrator.database.guids import GuidBytes
 from migrator.database.portable import first_for_update, for_update
 from migrator.database.types import byte_length, database_now
-from migrator.ledger.names import ledger_names
 from migrator.ledger.states import BatchState, Mode
-from migrator.ledger.tables import LedgerTables, build_tables
+from migrator.ledger.tables import LedgerTables, build_tables, ledger_names
 from migrator.ledger.work import Lease, StoreEndpoint
 from migrator.nservicebus.tags import RowTag
 from migrator.nservicebus.timeouts import Lane, RunId

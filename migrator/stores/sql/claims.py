@@ -30,7 +30,7 @@ from migrator.database.portable import among, first_for_update, flag
 from migrator.database.types import byte_length, database_now
 from migrator.errors import IllegalTransition, LeaseLost, StoreError, StoreUnavailable
 from migrator.ledger.claims import hold_batch, hold_lease, insert_trial_run, open_batch, under_lease
-from migrator.ledger.quarantine_filter import in_quarantine
+from migrator.ledger.quarantine import in_quarantine
 from migrator.ledger.report import ANY_QUARANTINED, QuarantineFilter
 from migrator.ledger.states import OPEN, BatchState, Event, RowState, next_state
 from migrator.ledger.tables import LedgerTables

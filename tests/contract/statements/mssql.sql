@@ -289,17 +289,17 @@ SELECT migrator.held_destination.source, migrator.held_destination.destination, 
 FROM migrator.held_destination
 WHERE migrator.held_destination.source = :source_1 ORDER BY migrator.held_destination.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.first_due < :first_due_1 AND migrator.timeout.due < :due_2 GROUP BY migrator.timeout.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL AND migrator.batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator.timeout.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator.timeout.destination, count(*) AS count_1, min(migrator.timeout.due) AS min_1, max(migrator.timeout.due) AS max_1
 FROM migrator.batch JOIN migrator.timeout ON migrator.timeout.batch_id = migrator.batch.id
 WHERE migrator.batch.state = :state_1 AND migrator.batch.last_due >= :last_due_1 AND migrator.timeout.state IS NULL AND migrator.timeout.due >= :due_1 AND migrator.timeout.destination IS NOT NULL GROUP BY migrator.timeout.destination;
@@ -401,7 +401,7 @@ SELECT migrator.lease.token
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1 AND migrator.lease.token = :token_1;
 
--- ledger/purging.py count_purged
+-- ledger/operator_actions.py count_purged
 UPDATE migrator.batch SET size=(migrator.batch.size - :fewer), purged=(migrator.batch.purged + :more) WHERE migrator.batch.id = :of_batch;
 
 -- ledger/quarantine.py SqlQuarantine._chosen
@@ -467,41 +467,41 @@ SELECT SYSUTCDATETIME() AS anon_1;
 SELECT max(migrator.batch.id) AS max_1
 FROM migrator.batch;
 
--- ledger/returning.py SqlReturning._demand_no_recall
+-- ledger/operator_actions.py SqlReturning._demand_no_recall
 SELECT migrator.lease.name
 FROM migrator.lease WITH (UPDLOCK, ROWLOCK)
 WHERE migrator.lease.name = :name_1;
 
--- ledger/returning.py SqlReturning._demand_no_recall
+-- ledger/operator_actions.py SqlReturning._demand_no_recall
 SELECT migrator.lease.owner
 FROM migrator.lease
 WHERE migrator.lease.name = :name_1 AND migrator.lease.owner IS NOT NULL AND migrator.lease.until > SYSUTCDATETIME();
 
--- ledger/returning.py SqlReturning._ever_claimed_documents
+-- ledger/operator_actions.py SqlReturning._ever_claimed_documents
 SELECT TOP :param_1 migrator.batch.id
 FROM migrator.batch
 WHERE migrator.batch.claiming_at IS NOT NULL;
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 INSERT INTO migrator.event (at, kind, batch_id, endpoint, actor, detail) OUTPUT inserted.id VALUES (SYSUTCDATETIME(), :kind, :batch_id, :endpoint, :actor, :detail);
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 UPDATE migrator.timeout SET going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 UPDATE migrator.timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1;
 
--- ledger/returning.py SqlReturning.ids
+-- ledger/operator_actions.py SqlReturning.ids
 SELECT migrator.timeout.store_id
 FROM migrator.timeout
 WHERE migrator.timeout.batch_id = :batch_id_1 AND migrator.timeout.going_back = :going_back_1 ORDER BY migrator.timeout.row_index;
 
--- ledger/returning.py SqlReturning.under_way
+-- ledger/operator_actions.py SqlReturning.under_way
 SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.going_back IS NOT NULL AND migrator.timeout.batch_id = :batch_id_1 GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;
 
--- ledger/returning.py SqlReturning.under_way
+-- ledger/operator_actions.py SqlReturning.under_way
 SELECT migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back, count(*) AS rows
 FROM migrator.timeout JOIN migrator.batch ON migrator.batch.id = migrator.timeout.batch_id
 WHERE migrator.timeout.going_back IS NOT NULL GROUP BY migrator.timeout.batch_id, migrator.batch.endpoint, migrator.batch.source, migrator.timeout.going_back ORDER BY migrator.timeout.batch_id, migrator.timeout.going_back;

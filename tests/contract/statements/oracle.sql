@@ -294,17 +294,17 @@ SELECT migrator_held_destination.source, migrator_held_destination.destination, 
 FROM migrator_held_destination
 WHERE migrator_held_destination.source = :source_1 ORDER BY migrator_held_destination.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.first_due < :first_due_1 AND migrator_timeout.due < :due_2 GROUP BY migrator_timeout.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL AND migrator_batch.handed_over_at >= :handed_over_at_1 GROUP BY migrator_timeout.destination;
 
--- ledger/hand_overs.py SqlHandOvers.handed_over
+-- ledger/queries.py SqlHandOvers.handed_over
 SELECT migrator_timeout.destination, count(*) AS count_1, min(migrator_timeout.due) AS min_1, max(migrator_timeout.due) AS max_1
 FROM migrator_batch JOIN migrator_timeout ON migrator_timeout.batch_id = migrator_batch.id
 WHERE migrator_batch.state = :state_1 AND migrator_batch.last_due >= :last_due_1 AND migrator_timeout.state IS NULL AND migrator_timeout.due >= :due_1 AND migrator_timeout.destination IS NOT NULL GROUP BY migrator_timeout.destination;
@@ -406,7 +406,7 @@ SELECT migrator_lease.token
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.token = :token_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- ledger/purging.py count_purged
+-- ledger/operator_actions.py count_purged
 UPDATE migrator_batch SET "size"=(migrator_batch."size" - :fewer), purged=(migrator_batch.purged + :more) WHERE migrator_batch.id = :of_batch;
 
 -- ledger/quarantine.py SqlQuarantine._groups
@@ -468,41 +468,41 @@ SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) AS anon_1 FROM DUAL;
 SELECT max(migrator_batch.id) AS max_1
 FROM migrator_batch;
 
--- ledger/returning.py SqlReturning._demand_no_recall
+-- ledger/operator_actions.py SqlReturning._demand_no_recall
 SELECT migrator_lease.name
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 FOR UPDATE OF migrator_lease.name WAIT 5;
 
--- ledger/returning.py SqlReturning._demand_no_recall
+-- ledger/operator_actions.py SqlReturning._demand_no_recall
 SELECT migrator_lease.owner
 FROM migrator_lease
 WHERE migrator_lease.name = :name_1 AND migrator_lease.owner IS NOT NULL AND migrator_lease.until > SYS_EXTRACT_UTC(SYSTIMESTAMP);
 
--- ledger/returning.py SqlReturning._ever_claimed_documents
+-- ledger/operator_actions.py SqlReturning._ever_claimed_documents
 SELECT migrator_batch.id
 FROM migrator_batch
 WHERE migrator_batch.claiming_at IS NOT NULL AND ROWNUM <= :param_1;
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 INSERT INTO migrator_event (at, kind, batch_id, endpoint, actor, detail) VALUES (SYS_EXTRACT_UTC(SYSTIMESTAMP), :kind, :batch_id, :endpoint, :actor, :detail) RETURNING migrator_event.id INTO :ret_0;
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 UPDATE migrator_timeout SET going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- ledger/returning.py SqlReturning.close
+-- ledger/operator_actions.py SqlReturning.close
 UPDATE migrator_timeout SET state=:state, reason=:reason, reason_detail=:reason_detail, going_back=:going_back WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1;
 
--- ledger/returning.py SqlReturning.ids
+-- ledger/operator_actions.py SqlReturning.ids
 SELECT migrator_timeout.store_id
 FROM migrator_timeout
 WHERE migrator_timeout.batch_id = :batch_id_1 AND migrator_timeout.going_back = :going_back_1 ORDER BY migrator_timeout.row_index;
 
--- ledger/returning.py SqlReturning.under_way
+-- ledger/operator_actions.py SqlReturning.under_way
 SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.going_back IS NOT NULL AND migrator_timeout.batch_id = :batch_id_1 GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;
 
--- ledger/returning.py SqlReturning.under_way
+-- ledger/operator_actions.py SqlReturning.under_way
 SELECT migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back, count(*) AS "rows"
 FROM migrator_timeout JOIN migrator_batch ON migrator_batch.id = migrator_timeout.batch_id
 WHERE migrator_timeout.going_back IS NOT NULL GROUP BY migrator_timeout.batch_id, migrator_batch.endpoint, migrator_batch.source, migrator_timeout.going_back ORDER BY migrator_timeout.batch_id, migrator_timeout.going_back;

@@ -12,9 +12,8 @@ from migrator.database.engine import open_engine
 from migrator.errors import PreflightRefused
 from migrator.ledger.adoption import SqlAdoption
 from migrator.ledger.grants import GrantedTable
-from migrator.ledger.names import names_for
 from migrator.ledger.runs import SqlRuns
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from tests.contract.site import Site

@@ -13,9 +13,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from migrator.database.portable import MOST_IN_LIST, among, not_among
 from migrator.database.types import exactly
 from migrator.ledger.leases import SqlLeases
-from migrator.ledger.names import names_for
 from migrator.ledger.queries import SqlBooks
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, names_for
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName
 from tests.support.statements import kind_of

@@ -18,7 +18,7 @@ from migrator.database.failures import is_passing, translating
 from migrator.database.types import ColumnTime, rounded_up
 from migrator.errors import LedgerError, StoreError, StoreUnavailable
 from migrator.ledger.grants import GrantedTable, grants
-from migrator.ledger.names import ledger_names
+from migrator.ledger.tables import ledger_names
 from migrator.stores.sql.dialects import dialect_for
 
 # the driver cannot be imported without unixODBC, and its errors are no more than their arguments

@@ -11,7 +11,7 @@ from migrator.delays.depths import LevelDepth, LevelDepths, build_level_depths
 from migrator.delays.destinations import DestinationBinding
 from migrator.delays.routing import DelaysVersion
 from migrator.errors import MigratorError, NotChecked, UnknownEndpoint
-from migrator.ledger.hand_overs import HandedOver, SqlHandOvers
+from migrator.ledger.queries import HandedOver, SqlHandOvers
 from migrator.ledger.states import Mode
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import EndpointName, QueueName

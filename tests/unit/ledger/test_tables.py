@@ -7,8 +7,7 @@ import pytest
 from migrator.errors import LedgerError
 from migrator.ledger.grants import GrantedTable, grants
 from migrator.ledger.identity import is_same
-from migrator.ledger.names import ledger_names, quoted
-from migrator.ledger.tables import build_tables
+from migrator.ledger.tables import build_tables, ledger_names, quoted
 
 
 def test_postgresql_has_a_schema_and_sqlite_a_prefix() -> None:
