@@ -257,7 +257,7 @@ class NoAnswerError(Exception):
 
 
 class CommandQueue:
-    """Hands commands to a status, and asks it what may take a while."""
+    """Hands commands to the daemon, and asks it what may take a while."""
 
     def __init__(self, status: StatusService, *, patience_s: float = PATIENCE_S) -> None:
         """Nothing is asked yet."""

@@ -66,7 +66,7 @@ def _closing(status: int, text: str) -> HTTPException:
 
 
 class Guard:
-    """Lets nothing in that the listener does not let in."""
+    """Answers what ``auth`` refuses, and passes all else on."""
 
     def __init__(self, app: ASGIApp, listener: Listener) -> None:
         self._app = app

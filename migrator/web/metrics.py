@@ -248,7 +248,7 @@ ALL_ENDPOINTS = ""
 
 
 class StatusCollector(Collector):
-    """Looks at a status when it is scraped."""
+    """Looks at the daemon when it is scraped."""
 
     def __init__(self, status: StatusService) -> None:
         """Look at nothing yet."""

@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 60
 
 
 class Login:
-    """Knows everybody at one listener."""
+    """Knows who is logged in at one listener."""
 
     def __init__(self, listener: Listener) -> None:
         """Nobody is logged in."""

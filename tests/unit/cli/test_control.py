@@ -144,7 +144,7 @@ def test_an_operator_need_not_read_the_secrets(
 def test_without_a_socket_it_says_what_to_set(
     program: Program, call: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In both listener."""
+    """By every verb that asks the daemon."""
     monkeypatch.setenv("MIGRATOR_WEB__SOCKET", "")
     assert "set it in migrator.toml" in program(*call, codes=[2]).err
 

@@ -132,7 +132,7 @@ def test_a_page_of_another_origin_cannot_command(origin: str, expected: int) -> 
     assert status(LOCAL, "/control", method="POST", **good) == expected
 
 
-def test_a_door_keeps_its_token_to_itself() -> None:
+def test_a_listener_keeps_its_token_to_itself() -> None:
     """Whatever is logged of it."""
     assert TOKEN not in repr(LOCAL)
 
