@@ -10,7 +10,7 @@ from migrator.cli import check
 from migrator.errors import TargetUnavailable
 from migrator.preflight.broker import DelayEntities
 from tests.unit.cli.conftest import Program
-from tests.unit.preflight.fakes import NO_API, queue
+from tests.unit.preflight.fakes import queue
 
 PROBE = queue(1)
 
@@ -35,12 +35,16 @@ def test_findings_are_json_on_demand(program: Program) -> None:
     assert (levels["unattended-rows"], levels["ledger"]) == ("warning", "ok")
 
 
-def test_a_refusal_ends_with_3(program: Program) -> None:
-    """And says what to do."""
+@pytest.mark.parametrize("verb", [["check"], ["delays", "verify"]])
+def test_a_refusal_ends_with_3_and_a_broker_that_is_gone_with_4(
+    program: Program, verb: list[str]
+) -> None:
+    """With the remedy; whatever else was refused."""
     program.seeded()
     program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
-    ended = program("check", codes=[3])
-    assert "migrator delays create --delays v2" in ended.out
+    assert "migrator delays create --delays v2" in program(*verb, codes=[3]).out
+    program.broker.failure = TargetUnavailable("gone")
+    assert program(*verb, "--json", codes=[4]).document["verdict"] == "refused"
 
 
 def test_a_missing_ledger_is_a_finding(program: Program) -> None:
@@ -51,27 +55,6 @@ def test_a_missing_ledger_is_a_finding(program: Program) -> None:
     assert (finding["level"], finding["remedy"]) == ("refused", "migrator db upgrade")
 
 
-def test_a_broker_that_is_gone_ends_with_4(program: Program) -> None:
-    """Whatever else was refused."""
-    program.seeded()
-    program.broker.failure = TargetUnavailable("gone")
-    document = program("check", "--json", codes=[4]).document
-    assert document["verdict"] == "refused"
-
-
-@pytest.mark.parametrize("endpoint", ["Nobody", "Sales.Orders"])
-def test_an_unknown_endpoint_is_refused(program: Program, endpoint: str) -> None:
-    """With the names the store has."""
-    program.seeded()
-    ended = program("check", "--endpoint", endpoint, codes=[3])
-    assert "it has: Sales" in ended.out
-
-
-def test_a_store_without_tables_ends_with_3(program: Program) -> None:
-    """It answers, but it is the wrong database or schema."""
-    assert "has no timeouts table" in program("check", codes=[3]).out
-
-
 def test_sound_delays_are_fine(program: Program) -> None:
     """The table is data, the verdict talk; exit code 0."""
     program("db", "upgrade")
@@ -80,19 +63,6 @@ def test_sound_delays_are_fine(program: Program) -> None:
     assert "frozen-levels" in ended.out
     document = program("delays", "verify", "--json", "--delays", "v1").document
     assert (document["schema"], document["verdict"]) == ("migrator/delays-verify/1", "ok")
-
-
-def test_a_refusal_of_delays_ends_with_3(program: Program) -> None:
-    """With its remedy."""
-    program.broker.entities = DelayEntities(missing=["x"], different={}, not_checked=())
-    ended = program("delays", "verify", codes=[3])
-    assert "migrator delays create --delays v2" in ended.out
-
-
-def test_delays_of_a_broker_that_is_gone_end_with_4(program: Program) -> None:
-    """Whatever else is not known."""
-    program.broker.failure = TargetUnavailable("gone")
-    assert program("delays", "verify", "--json", codes=[4]).document["verdict"] == "refused"
 
 
 def test_a_level_is_watched_only_for_as_long_as_was_said(
@@ -122,14 +92,6 @@ def test_no_ledger_is_no_refusal(
     document = program("delays", "verify", "--json").document
     (finding,) = [f for f in document["findings"] if f["level"] == "not_checked"]
     assert (finding["check"], finding["subject"]) == ("ways-out", "handed-over timeouts")
-
-
-def test_what_the_api_alone_tells_is_not_checked_without_it(program: Program) -> None:
-    """Not fine, and not refused."""
-    program("db", "upgrade")
-    program.broker.hanging = program.broker.bound = program.broker.rules = NO_API
-    document = program("delays", "verify", "--json").document
-    assert document["verdict"] == "not_checked"
 
 
 def test_a_span_without_a_unit_is_refused(program: Program) -> None:
