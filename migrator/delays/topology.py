@@ -8,6 +8,7 @@ declared again, which changes nothing and makes the broker compare type and argu
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,8 @@ from migrator.rabbitmq.server import find_queues
 
 if TYPE_CHECKING:  # not every broker has the API, and its client is slow to import
     from migrator.rabbitmq.management import ManagementApi
+
+_log = logging.getLogger(__name__)
 
 _NO_API: Final = "only the management API tells; set broker.management_url"
 _YOUNG: Final = "some levels are so new that the broker has no counts yet"
@@ -215,6 +218,23 @@ def declare_entries(admin: AdminSession, version: DelaysVersion) -> tuple[str, .
         admin.declare_exchange(name, "fanout")
         admin.bind_queue(name, level_name(version, level), "")
     return names
+
+
+def entry_exchanges(
+    settings: ConnectionSettings, version: DelaysVersion, *, use_entries: bool
+) -> tuple[str, ...]:
+    """Return the exchange by which each level is entered: ours where we want and may, or native."""
+    if use_entries:
+        try:
+            with admin_session(settings, purpose="declare entries") as admin:
+                return declare_entries(admin, version)
+        except AccessRefused as exc:
+            _log.warning(
+                "publishing through the native exchanges: entry exchanges may not be declared or "
+                "bound",
+                extra={"action": "entries_refused", "detail": str(exc)},
+            )
+    return tuple(level_name(version, level) for level in range(BITS))
 
 
 # ── what waits in the levels ──────────────────────────────────────────────────────────────────

@@ -19,12 +19,12 @@ from migrator.delays.routing import (
     level_name,
     routing_key,
 )
-from migrator.delays.topology import declare_entries
+from migrator.delays.topology import entry_exchanges
 from migrator.errors import AccessRefused, MigratorError, TargetUnavailable
 from migrator.handover.ports import Delayed, Staging
 from migrator.handover.staging import LaneQueues, RabbitStaging, declare_staging
 from migrator.nservicebus.tags import Attempt, build_tag
-from migrator.nservicebus.timeouts import BITS, Lane
+from migrator.nservicebus.timeouts import Lane
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -114,7 +114,7 @@ class RabbitLink:
         self._prefetch = prefetch
         self._connection = Connection(loop, settings.connection, f"{name} publish")
         self._consuming = Connection(loop, settings.connection, f"{name} consume")
-        self._exchanges = _native_exchanges(settings.version)
+        self._exchanges: tuple[str, ...] = ()
         self._publisher = Publisher(self._connection, settings.limits, has_delay=has_delay)
         self._is_guarded = False
         self._staging: RabbitStaging | None = None
@@ -142,9 +142,14 @@ class RabbitLink:
         self._is_guarded = True
 
     def enter(self) -> None:
-        """Have entry exchanges for messages with a delay, where they may be had."""
-        if self._settings.use_entries:
-            self._exchanges = _entries(self._settings) or self._exchanges
+        """Know by which exchanges messages with a delay enter the levels.
+
+        Entry exchanges are fanouts that spare the broker the topic matching of 29-word keys.
+        """
+        given = self._settings
+        self._exchanges = entry_exchanges(
+            given.connection, given.version, use_entries=given.use_entries
+        )
 
     @property
     def frame_max_bytes(self) -> int:
@@ -215,23 +220,3 @@ class RabbitLink:
 
 def _never() -> bool:
     return False
-
-
-# ── entries: fanout exchanges that spare the broker the topic matching of 29-word keys ──────────
-
-
-def _native_exchanges(version: DelaysVersion) -> tuple[str, ...]:
-    return tuple(level_name(version, level) for level in range(BITS))
-
-
-def _entries(settings: LinkSettings) -> tuple[str, ...] | None:
-    """Return the entry exchanges by level, declared and bound; None when we may not."""
-    try:
-        with admin_session(settings.connection, purpose="declare entries") as admin:
-            return declare_entries(admin, settings.version)
-    except AccessRefused as exc:
-        _log.warning(
-            "publishing through the native exchanges: entry exchanges may not be declared or bound",
-            extra={"action": "entries_refused", "detail": str(exc)},
-        )
-        return None

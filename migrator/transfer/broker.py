@@ -6,18 +6,16 @@ has a connection of its own, because a broker under an alarm stops reading whoev
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from migrator.delays.routing import Address, DelaysVersion, has_delay, level_name
+from migrator.delays.routing import Address, DelaysVersion, has_delay
 from migrator.delays.scan import LevelMessage, RabbitLevels
-from migrator.delays.topology import declare_entries
-from migrator.errors import AccessRefused
+from migrator.delays.topology import entry_exchanges
 from migrator.nservicebus.tags import Attempt
-from migrator.nservicebus.timeouts import BITS, BatchId
+from migrator.nservicebus.timeouts import BatchId
 from migrator.rabbitmq.admin import admin_session
 from migrator.rabbitmq.connection import ConnectionSettings, EntityLocked
 from migrator.rabbitmq.event_loop import Connection, EventLoop
@@ -26,8 +24,6 @@ from migrator.rabbitmq.names import PREFIX
 from migrator.rabbitmq.publisher import Publisher, WindowLimits
 from migrator.transfer.copies import Unreadable, moved_properties, poison_properties
 from migrator.transfer.rules import DROPPED
-
-_log = logging.getLogger(__name__)
 
 _NO_ATTEMPT: Final = Attempt(batch=BatchId(0), number=0)
 _CONTENT_BYTES: Final = 12
@@ -136,7 +132,9 @@ class TransferLink:
         )
         self._poison: Publisher | None = None
         self._poison_queues: set[str] = set()
-        self._exchanges = _exchanges(settings)
+        self._exchanges = entry_exchanges(
+            settings.target.connection, settings.target.version, use_entries=settings.use_entries
+        )
         self.levels = RabbitLevels(taking, source.version, limit=settings.delivery_limit)
 
     @property
@@ -223,18 +221,3 @@ def _copies(queue: str, messages: Collection[LevelMessage]) -> Iterator[EncodedM
         except Unreadable:
             properties = message.raw_properties
         yield EncodedMessage(message.tag, "", queue, properties, message.body, ("", queue))
-
-
-def _exchanges(settings: LinkSettings) -> tuple[str, ...]:
-    """Return where each level of the target is entered: by our entries, where we may."""
-    target = settings.target
-    if settings.use_entries:
-        try:
-            with admin_session(target.connection, purpose="declare entries") as admin:
-                return declare_entries(admin, target.version)
-        except AccessRefused as exc:
-            _log.warning(
-                "publishing through the native exchanges: entry exchanges may not be declared",
-                extra={"action": "entries_refused", "detail": str(exc)},
-            )
-    return tuple(level_name(target.version, level) for level in range(BITS))
