@@ -30,6 +30,7 @@ from migrator.nservicebus.satellites import ClearTimeouts, DelayedMessage
 from migrator.nservicebus.timeouts import Lane, TimeoutId, content_hash
 from migrator.preflight.queries import LedgerFacts
 from migrator.stores.sql.dialects.mysql import MysqlDialect
+from migrator.stores.sql.moving import Move
 from migrator.stores.sql.seeding import Invention, create_table, insert_rows, invent
 from migrator.verify.stores import SqlVerifications
 from tests.contract.site import LONG, NOW, Site, hours, locked, timeout_id
@@ -550,9 +551,9 @@ def test_claims_walk_the_index_on_time(
     )
     insert_rows(site.engine, site.store.blank(site.source), invent(what))
     request = site.request(endpoint, site.lease(), max_rows=400, not_for=not_for)
-    query = MysqlDialect().picking(
-        site.store.legacy_table(site.source), site.tables, request, "Index_Time"
-    )
+    legacy = site.store.legacy_table(site.source)
+    move = Move(legacy=legacy, ledger=site.tables, request=request, batch_id=1)
+    query = MysqlDialect().picking(move, "Index_Time")
     plain = query.compile(site.engine, compile_kwargs={"literal_binds": True})
     with reading(site.engine) as connection:
         rows = connection.exec_driver_sql(f"EXPLAIN FORMAT=TRADITIONAL {plain}").mappings().all()

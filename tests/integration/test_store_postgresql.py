@@ -31,6 +31,7 @@ from migrator.nservicebus.timeouts import (
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.postgresql import PostgresqlDialect
 from migrator.stores.sql.legacy_table import parse_source
+from migrator.stores.sql.moving import Move
 from migrator.stores.sql.seeding import Invention, insert_rows, invent
 from tests.contract.nhibernate_site import NHibernateSite
 from tests.contract.site import COLUMNS, NOW, Site, hours, locked, timeout_id
@@ -296,7 +297,9 @@ def test_a_lock_held_for_too_long_is_unavailable(
 def _plan(site: Site, request: ClaimRequest) -> str:
     """Return how the server would carry out a claim."""
     dialect, legacy = PostgresqlDialect(), site.store.legacy_table(request.endpoint.source)
-    statement = dialect.statement(legacy, site.tables, request, 1)
+    statement = dialect.statement(
+        Move(legacy=legacy, ledger=site.tables, request=request, batch_id=1)
+    )
     with writing(site.engine) as connection:
         connection.execute(dialect.settings(request))
         compiled = statement.compile(site.engine, compile_kwargs={"literal_binds": True})

@@ -7,6 +7,7 @@ would compile it, parsed by a parser of that dialect, and compared with what was
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from migrator.stores.sql.legacy_table import (
     shared_table,
     timeouts_table,
 )
-from migrator.stores.sql.moving import Copied, id_text, in_ledger, reading_content, removing
+from migrator.stores.sql.moving import Copied, Move, id_text, in_ledger, reading_content, removing
 from migrator.stores.sql.nhibernate import case_probe, owner_after
 from migrator.verify.queries import AuditQueries
 
@@ -142,24 +143,26 @@ def request(legacy: LegacyTable, **changes: Any) -> ClaimRequest:
 
 
 def _claim(store: Dialect, legacy: LegacyTable, ledger: LedgerTables) -> Iterator[ClauseElement]:
-    asked, rows = request(legacy), [Copied(id=ID, row_index=0, content_hash="ab")]
+    rows = [Copied(id=ID, row_index=0, content_hash="ab")]
+    asked, named = request(legacy), request(legacy, only=frozenset({ID}), due_after=None)
+    move = Move(legacy=legacy, ledger=ledger, request=asked, batch_id=9)
     if isinstance(store, MysqlDialect):
-        yield store.picking(legacy, ledger, asked, "Index_Time")
-        values = store.copying(legacy, asked, 9)
+        yield store.picking(move, "Index_Time")
+        values = store.copying(move)
         yield insert(ledger.timeout).from_select(
             list(values), store.copied(legacy, values).params(ids=[ID])
         )
         return
     assert isinstance(store, MssqlDialect | OracleDialect)
     if isinstance(store, MssqlDialect):
-        yield store.picking(legacy, ledger, asked, "Index_Time 100 %")
-    yield store.picking(legacy, ledger, asked)
-    yield store.picking(legacy, ledger, request(legacy, only=frozenset({ID}), due_after=None))
+        yield store.picking(move, "Index_Time 100 %")
+    yield store.picking(move)
+    yield store.picking(replace(move, request=named))
     yield reading_content(legacy, [ID])
     if isinstance(store, MssqlDialect):
-        yield store.copying(legacy, ledger, asked, 9, rows)
+        yield store.copying(move, rows)
     else:
-        yield store.copying(legacy, ledger, asked, 9)
+        yield store.copying(move)
     yield removing(legacy, [ID])
 
 

@@ -39,7 +39,7 @@ from migrator.nservicebus.timeouts import BatchId
 from migrator.stores.ports import Claim, ClaimRequest, Cursor, returned, trial_request
 from migrator.stores.sql.dialects import dialect_for
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, ids_for, wanted
+from migrator.stores.sql.moving import Move, Moved, ids_for, wanted
 
 _RELEASE_ROWS: Final = 500
 """Quarantined rows put back per transaction."""
@@ -129,7 +129,8 @@ class SqlClaims:
             state=BatchState.CLAIMED,
             claimed_at=database_now(),
         )
-        moved = self._dialect.move(connection, legacy, self._ledger, request, batch.id)
+        move = Move(legacy=legacy, ledger=self._ledger, request=request, batch_id=batch.id)
+        moved = self._dialect.move(connection, move)
         if moved is None:
             return None
         self._complete_batch(connection, batch.id, moved)

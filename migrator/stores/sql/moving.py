@@ -62,6 +62,17 @@ _CHUNK_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What a claim moves, and where."""
+
+    legacy: LegacyTable
+    ledger: LedgerTables
+    request: ClaimRequest
+    batch_id: int
+    """Into which batch; its row is written already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """What was moved into a batch; never nothing."""
 
@@ -117,8 +128,9 @@ def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     return guid_as_text(column) if is_bytes else uuid_as_text(column)
 
 
-def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerTables) -> CTE:
+def sized(move: Move) -> CTE:
     """Return locked candidates with their position and the sum of bytes up to each."""
+    legacy, request = move.legacy, move.request
     row = legacy.table.c
     picked = (
         select(
@@ -126,7 +138,7 @@ def sized(legacy: LegacyTable, request: ClaimRequest, ledger: LedgerTables) -> C
             row.Time,
             (byte_length(row.State) + byte_length(row.Headers)).label("bytes"),
         )
-        .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+        .where(*wanted(legacy, request), in_ledger(legacy, move.ledger).is_(None))
         .order_by(row.Time)
         .limit(request.max_rows)
         .with_for_update(of=legacy.table, skip_locked=True)
@@ -145,23 +157,19 @@ def fits(chosen: CTE, request: ClaimRequest) -> ColumnElement[bool]:
     return (chosen.c.total <= literal(request.max_bytes, BigInteger)) | (chosen.c.row_index == 0)
 
 
-def ledger_values(
-    legacy: LegacyTable,
-    request: ClaimRequest,
-    batch_id: int,
-    row: Any,
-) -> dict[str, ColumnElement[Any]]:
+def ledger_values(move: Move, row: Any) -> dict[str, ColumnElement[Any]]:
     """Return columns of the ledger, and what a *row* of the legacy table has for them.
 
     In a shared table a row spells its owner in its own way, where the database does not mind; that
     is kept, so that it can go back as it was.
     """
+    legacy = move.legacy
     spelled = {} if legacy.owner is None else {"store_extra": row.Endpoint}
     found: dict[str, ColumnElement[Any]] = {
         "source": literal(legacy.source),
-        "endpoint": literal(str(request.endpoint.name)),
+        "endpoint": literal(str(move.request.endpoint.name)),
         "store_id": as_text(row.Id),
-        "batch_id": literal(batch_id, BigInteger),
+        "batch_id": literal(move.batch_id, BigInteger),
         "destination": row.Destination,
         "saga_id": as_text(row.SagaId),
         "due": row.Time,
@@ -273,11 +281,12 @@ def _in_range(legacy: LegacyTable, request: ClaimRequest) -> list[ColumnElement[
     return found
 
 
-def picking(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) -> Select[Any]:
+def picking(move: Move) -> Select[Any]:
     """Return what finds the rows that are wanted, soonest first, with their sizes.
 
     Neither limit nor lock: how they are asked for is the dialect's.
     """
+    legacy = move.legacy
     row = legacy.table.c
     return (
         select(
@@ -286,7 +295,7 @@ def picking(legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest) ->
             byte_length(row.State).label("body_bytes"),
             byte_length(row.Headers).label("headers_bytes"),
         )
-        .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+        .where(*wanted(legacy, move.request), in_ledger(legacy, move.ledger).is_(None))
         .order_by(row.Time)
     )
 
@@ -305,18 +314,14 @@ def removing(legacy: LegacyTable, ids: Sequence[str]) -> Delete:
 
 
 def move_rows(
-    connection: Connection,
-    legacy: LegacyTable,
-    picked: Sequence[Row[Any]],
-    max_bytes: int,
-    copy: Copier,
+    connection: Connection, move: Move, picked: Sequence[Row[Any]], copy: Copier
 ) -> Moved | None:
-    """Move the first rows of *picked* that have no more than *max_bytes* together; one at least.
+    """Move the first rows of *picked*, as many as the request has bytes for; one at least.
 
     Raises:
         StoreError: A row was not where it was a moment ago; the caller rolls back.
     """
-    rows = fitting(picked, max_bytes)
+    legacy, rows = move.legacy, fitting(picked, move.request.max_bytes)
     if not rows:
         return None
     position = 0

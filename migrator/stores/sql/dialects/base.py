@@ -17,10 +17,9 @@ from sqlalchemy.types import TypeEngine
 from migrator.database.guids import GuidBytes, guid_as_bytes
 from migrator.database.portable import MOST_IN_LIST
 from migrator.database.types import HashedBody, rounded_up
-from migrator.ledger.tables import LedgerTables
-from migrator.stores.ports import ClaimRequest, StoreRemark
+from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved
+from migrator.stores.sql.moving import Move, Moved
 
 Looking = Callable[[Table, Sequence[str]], Select[Any]]
 """Returns what finds and locks those rows of a table that are there, by their ids."""
@@ -47,14 +46,7 @@ class Dialect(ABC):
     # ── claiming and putting back ───────────────────────────────────────────────────────────
 
     @abstractmethod
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Move the soonest due rows of the request's range; None when there are none.
 
         A row is taken only while nobody else holds it; locked ones are skipped.

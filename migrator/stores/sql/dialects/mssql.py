@@ -37,13 +37,13 @@ from sqlalchemy.types import TypeEngine
 from migrator.database import mssql as server
 from migrator.database.engine import LOCK_TIMEOUT
 from migrator.database.types import BYTES, uuid_as_text
-from migrator.ledger.tables import LedgerTables
-from migrator.stores.ports import ClaimRequest, StoreRemark
+from migrator.stores.ports import StoreRemark
 from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order, insert_absent
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.moving import (
     MOST_ROWS,
     Copied,
+    Move,
     Moved,
     ledger_values,
     move_rows,
@@ -90,63 +90,44 @@ class MssqlDialect(Dialect):
     name_max_bytes = 128
     """Of characters; names are mostly ASCII."""
 
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
-        index = None if request.only is not None else _index_of_due(connection, legacy)
-        picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
+        is_by_id = move.request.only is not None
+        index = None if is_by_id else _index_of_due(connection, move.legacy)
+        picked = connection.execute(self.picking(move, index)).all()
 
         def copy(rows: Sequence[Copied]) -> int:
-            copying = self.copying(legacy, ledger, request, batch_id, rows)
+            copying = self.copying(move, rows)
             return connection.execute(copying, execution_options=_COUNTED).rowcount
 
-        return move_rows(connection, legacy, picked, request.max_bytes, copy)
+        return move_rows(connection, move, picked, copy)
 
-    def picking(
-        self,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        index: str | None = None,
-    ) -> Select[Any]:
+    def picking(self, move: Move, index: str | None = None) -> Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes.
 
         It walks *index*, where one is given: a plan that sorts would lock every row of the range
         until the end of the claim, and claims beside it, which read past locks, would find none.
         """
-        query = picking(legacy, ledger, request).limit(min(request.max_rows, MOST_ROWS))
+        query = picking(move).limit(min(move.request.max_rows, MOST_ROWS))
         walk = "" if index is None else f"INDEX({_escaped(index)}), "
-        return query.with_hint(legacy.table, f"WITH ({walk}{_PICK})", _NAME)
+        return query.with_hint(move.legacy.table, f"WITH ({walk}{_PICK})", _NAME)
 
-    def copying(
-        self,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-        rows: Sequence[Copied],
-    ) -> Insert:
+    def copying(self, move: Move, rows: Sequence[Copied]) -> Insert:
         """Return what copies *rows* into the ledger."""
-        table, row = legacy.table, legacy.table.c
+        table, row = move.legacy.table, move.legacy.table.c
         picked = values(
             column("id", String(36)),
             column("row_index", Integer),
             column("content_hash", String(64)),
             name="picked",
         ).data([(each.id, each.row_index, each.content_hash) for each in rows])
-        kept = ledger_values(legacy, request, batch_id, row) | {
+        kept = ledger_values(move, row) | {
             "row_index": place_of("row_index"),
             "content_hash": place_of("content_hash"),
         }
         is_picked = row.Id == cast(picked.c.id, row.Id.type)
         chosen = select(*kept.values()).select_from(picked.join(table, is_picked))
-        return insert(ledger.timeout).from_select(list(kept), chosen)
+        return insert(move.ledger.timeout).from_select(list(kept), chosen)
 
     def as_stored(
         self, column: ColumnElement[Any], legacy: LegacyTable, key: str

@@ -46,12 +46,10 @@ from migrator.database.engine import PATIENCE
 from migrator.database.guids import GuidBytes, guid_bytes
 from migrator.database.types import UtcDateTime, byte_length, rounded_up
 from migrator.errors import RowRefused, StoreError, StoreUnavailable
-from migrator.ledger.tables import LedgerTables
 from migrator.nservicebus.timeouts import content_hash
-from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect, beginning_with, due_order
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, fitting, in_ledger, ledger_values, wanted
+from migrator.stores.sql.moving import Move, Moved, fitting, in_ledger, ledger_values, wanted
 
 _NAME: Final = "mysql"
 _LONG: Final = timedelta(minutes=10)
@@ -120,28 +118,24 @@ class MysqlDialect(Dialect):
     name_max_bytes = 63
     """There may be 64 characters; what suits PostgreSQL suits here."""
 
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
+        legacy, request = move.legacy, move.request
         order = ["Id"] if request.only is not None else due_order(legacy)
         index = index_on(connection, legacy.table, order)
-        picked = connection.execute(self.picking(legacy, ledger, request, index)).all()
+        picked = connection.execute(self.picking(move, index)).all()
         rows = fitting(picked, request.max_bytes)
         if not rows:
             return None
         named, ids = naming(connection, legacy, [row.Id for row in rows])
-        values = self.copying(legacy, request, batch_id, named)
+        values = self.copying(move, named)
         if large := hashed_here(connection, legacy, rows):
             place = named.picked.c.row_index
             values["content_hash"] = case(large, value=place, else_=values["content_hash"])
         copied = connection.execute(
-            insert(ledger.timeout).from_select(list(values), self.copied(legacy, values, named)),
+            insert(move.ledger.timeout).from_select(
+                list(values), self.copied(legacy, values, named)
+            ),
             ids,
         )
         removed = connection.execute(self.removing(connection, legacy, named), ids)
@@ -158,10 +152,9 @@ class MysqlDialect(Dialect):
             last_id=rows[-1].Id,
         )
 
-    def picking(
-        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, index: str | None
-    ) -> Select[Any]:
+    def picking(self, move: Move, index: str | None) -> Select[Any]:
         """Return what locks the rows that are wanted, soonest first, with their sizes."""
+        legacy, request = move.legacy, move.request
         row = legacy.table.c
         query = (
             select(
@@ -170,23 +163,17 @@ class MysqlDialect(Dialect):
                 byte_length(row.State).label("body_bytes"),
                 byte_length(row.Headers).label("headers_bytes"),
             )
-            .where(*wanted(legacy, request), in_ledger(legacy, ledger).is_(None))
+            .where(*wanted(legacy, request), in_ledger(legacy, move.ledger).is_(None))
             .order_by(row.Time, row.Id)
             .limit(request.max_rows)
             .with_for_update(skip_locked=True)
         )
         return walking(index, query, legacy.table)
 
-    def copying(
-        self,
-        legacy: LegacyTable,
-        request: ClaimRequest,
-        batch_id: int,
-        named: Naming = GUIDS,
-    ) -> dict[str, ColumnElement[Any]]:
+    def copying(self, move: Move, named: Naming = GUIDS) -> dict[str, ColumnElement[Any]]:
         """Return the ledger's columns, and what is copied into them."""
-        row = legacy.table.c
-        return ledger_values(legacy, request, batch_id, row) | {
+        row = move.legacy.table.c
+        return ledger_values(move, row) | {
             "row_index": named.picked.c.row_index - 1,
             "content_hash": self.content_hash(row.Headers, row.State),
         }

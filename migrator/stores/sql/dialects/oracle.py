@@ -38,11 +38,18 @@ from migrator.database import oracle as server
 from migrator.database.guids import GuidBytes
 from migrator.database.oracle import LOCK_WAIT_S, code_of
 from migrator.errors import StoreUnavailable
-from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect, insert_absent
 from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import MOST_ROWS, Copied, Moved, ledger_values, move_rows, picking
+from migrator.stores.sql.moving import (
+    MOST_ROWS,
+    Copied,
+    Move,
+    Moved,
+    ledger_values,
+    move_rows,
+    picking,
+)
 
 _SPELLING: Final[Any] = oracle.dialect()  # type: ignore[no-untyped-call] # SQLAlchemy's
 _DUPLICATE: Final = "ORA-00001"
@@ -63,39 +70,28 @@ class OracleDialect(Dialect):
     name_max_bytes = 128
     table_suffix = "TO"
 
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Move rows, at most 1000; those locked by others are skipped."""
-        picked = self._pick(connection, self.picking(legacy, ledger, request), request)
-        copying = self.copying(legacy, ledger, request, batch_id)
+        picked = self._pick(connection, self.picking(move), move.request)
+        copying = self.copying(move)
 
         def copy(rows: Sequence[Copied]) -> int:
             many = [_parameters(row) for row in rows]
             return connection.execute(copying, many, execution_options=_COUNTED).rowcount
 
-        return move_rows(connection, legacy, picked, request.max_bytes, copy)
+        return move_rows(connection, move, picked, copy)
 
-    def picking(
-        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest
-    ) -> Select[Any]:
+    def picking(self, move: Move) -> Select[Any]:
         """Return what locks each row that is wanted when it is fetched, soonest first."""
-        most = min(request.max_rows, MOST_ROWS)
-        query = picking(legacy, ledger, request).with_for_update(skip_locked=True)
+        most = min(move.request.max_rows, MOST_ROWS)
+        query = picking(move).with_for_update(skip_locked=True)
         # walk the index on the due time, for only the first rows will be fetched
         return query.prefix_with(f"/*+ FIRST_ROWS({most}) */", dialect=self.name)
 
-    def copying(
-        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, batch_id: int
-    ) -> Insert:
+    def copying(self, move: Move) -> Insert:
         """Return what copies one row into the ledger; executed for many at once."""
-        row = legacy.table.c
-        kept = ledger_values(legacy, request, batch_id, row) | {
+        row, ledger = move.legacy.table.c, move.ledger
+        kept = ledger_values(move, row) | {
             "row_index": bindparam("place", type_=ledger.timeout.c.row_index.type),
             "content_hash": bindparam("hashed", type_=ledger.timeout.c.content_hash.type),
         }

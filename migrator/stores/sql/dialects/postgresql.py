@@ -38,12 +38,20 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.guids import GuidBytes
 from migrator.database.types import UtcDateTime
-from migrator.ledger.tables import LedgerTables
 from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
 from migrator.stores.sql.legacy_table import LegacyTable
 from migrator.stores.sql.local_time import due_of, kept_extra, kept_owner, kept_time, zone_of
-from migrator.stores.sql.moving import Moved, body_bytes, fits, ledger_values, moved, sized, sums
+from migrator.stores.sql.moving import (
+    Move,
+    Moved,
+    body_bytes,
+    fits,
+    ledger_values,
+    moved,
+    sized,
+    sums,
+)
 
 _BY_TIME: Final = text(
     # The range is known to be in the Time index, and ids in the primary key's; without statistics
@@ -94,34 +102,25 @@ class PostgresqlDialect(Dialect):
     name_max_bytes = 63
     """Longer names are cut, and the server says so only in a notice."""
 
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Move rows; those locked by others are skipped."""
-        connection.execute(self.settings(request))
-        return moved(connection.execute(self.statement(legacy, ledger, request, batch_id)).one())
+        connection.execute(self.settings(move.request))
+        return moved(connection.execute(self.statement(move)).one())
 
     def settings(self, request: ClaimRequest) -> TextClause:
         """Return what makes the planner walk the right index for *request*."""
         return _BY_TIME if request.only is None else _BY_ID
 
-    def statement(
-        self, legacy: LegacyTable, ledger: LedgerTables, request: ClaimRequest, batch_id: int
-    ) -> Select[Any]:
+    def statement(self, move: Move) -> Select[Any]:
         """Return the whole move as one statement whose result is one row of sums."""
-        table, chosen = legacy.table, sized(legacy, request, ledger)
+        table, chosen = move.legacy.table, sized(move)
         taken = (
             delete(table)
-            .where(table.c.Id == chosen.c.Id, fits(chosen, request))
+            .where(table.c.Id == chosen.c.Id, fits(chosen, move.request))
             .returning(*table.c, chosen.c.row_index)
             .cte("taken")
         )
-        values = ledger_values(legacy, request, batch_id, taken.c) | {
+        values = ledger_values(move, taken.c) | {
             "row_index": taken.c.row_index,
             "content_hash": self.content_hash(taken.c.Headers, taken.c.State),
         }
@@ -129,7 +128,7 @@ class PostgresqlDialect(Dialect):
             values |= {"due": due_of(taken.c), "store_extra": kept_extra(taken.c)}
         elif not getattr(table.c.Time.type, "with_zone", False):
             values["due"] = _other_side(taken.c.Time)
-        kept = ledger.timeout
+        kept = move.ledger.timeout
         inserted = (
             insert(kept)
             .from_select(list(values), select(*values.values()))

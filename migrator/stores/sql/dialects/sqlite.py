@@ -23,11 +23,17 @@ from sqlalchemy.types import TypeEngine
 
 from migrator.database.engine import BODY_HASH, CONTENT_HASH
 from migrator.database.guids import GuidBytes
-from migrator.ledger.tables import LedgerTables
-from migrator.stores.ports import ClaimRequest
 from migrator.stores.sql.dialects.base import Dialect
-from migrator.stores.sql.legacy_table import LegacyTable
-from migrator.stores.sql.moving import Moved, body_bytes, fits, ledger_values, moved, sized, sums
+from migrator.stores.sql.moving import (
+    Move,
+    Moved,
+    body_bytes,
+    fits,
+    ledger_values,
+    moved,
+    sized,
+    sums,
+)
 
 
 class SqliteDialect(Dialect):
@@ -38,27 +44,22 @@ class SqliteDialect(Dialect):
     name_max_bytes = 63
     """There is no limit; one that suits other databases, too."""
 
-    def move(
-        self,
-        connection: Connection,
-        legacy: LegacyTable,
-        ledger: LedgerTables,
-        request: ClaimRequest,
-        batch_id: int,
-    ) -> Moved | None:
+    def move(self, connection: Connection, move: Move) -> Moved | None:
         """Copy rows into the ledger, then remove exactly those."""
-        table, chosen = legacy.table, sized(legacy, request, ledger)
-        values = ledger_values(legacy, request, batch_id, table.c) | {
+        legacy, kept = move.legacy, move.ledger.timeout
+        table, chosen = legacy.table, sized(move)
+        values = ledger_values(move, table.c) | {
             "row_index": chosen.c.row_index,
             # as what they are taken for from here on; see ``content_hash``
             "headers": cast(table.c.Headers, Text),
             "body": cast(table.c.State, LargeBinary),
             "content_hash": self.content_hash(table.c.Headers, table.c.State),
         }
-        wanted = select(*values.values()).where(table.c.Id == chosen.c.Id, fits(chosen, request))
-        kept = ledger.timeout
+        wanted = select(*values.values()).where(
+            table.c.Id == chosen.c.Id, fits(chosen, move.request)
+        )
         connection.execute(insert(kept).from_select(list(values), wanted))
-        mine = kept.c.batch_id == batch_id
+        mine = kept.c.batch_id == move.batch_id
         ids = select(self.as_stored(kept.c.store_id, legacy, "Id")).where(mine)
         connection.execute(delete(table).where(table.c.Id.in_(ids)))
         rows = select(kept.c.row_index, kept.c.due, kept.c.store_id, body_bytes(kept)).where(mine)
