@@ -35,7 +35,7 @@ from migrator.service.lanes import PATIENCE_S, Adopter, LaneContext, LaneOpener,
 from migrator.service.recheck import Recheck
 from migrator.service.runtime_settings import Reload, RuntimeSettings
 from migrator.service.schedule import JobCounts
-from migrator.service.service import Outstanding, Runs, Service
+from migrator.service.service import Runs, Service
 from migrator.service.status import DaemonStatus, StatusPoller, StatusQueries
 from migrator.service.systemd import ServiceManager, Supervision
 from migrator.service.tasks import periodic_jobs
@@ -219,9 +219,11 @@ class _Daemon:
         if checks is not None and every is not None:
             jobs += self._recheck(checks).jobs(every)
         service = Service(
+            app,
             self._runs,
-            ledger=app.runs,
-            outstanding=Outstanding(app, self._holding, self._moved, tell=held),
+            moved=self._moved,
+            holding=self._holding,
+            tell_held=held,
             keeper=self._keeper,
             stop=self._stop,
             once=self._once,

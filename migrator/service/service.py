@@ -15,7 +15,6 @@ from migrator.errors import ExitCode, MigratorError
 from migrator.handover.holding import Holding
 from migrator.ledger.lease_keeper import LeaseKeeper
 from migrator.ledger.report import HeldRows
-from migrator.ledger.runs import SqlRuns
 from migrator.ledger.work import StoreEndpoint
 from migrator.nservicebus.timeouts import RunId
 from migrator.service.schedule import Job, JobCounts, scheduled
@@ -35,74 +34,40 @@ Runs = Sequence[tuple[StoreEndpoint, RunId]]
 """Each endpoint with the run that was begun for it."""
 
 
-class Outstanding:
-    """What is left when a process ends: in quarantine, in doubt, or waiting in the store."""
-
-    def __init__(
-        self,
-        app: App,
-        holding: Holding,
-        endpoints: Collection[StoreEndpoint],
-        *,
-        tell: Callable[[Sequence[HeldRows]], None],
-    ) -> None:
-        """Look for rows of *endpoints* that are held, and *tell* whoever shows them."""
-        self._app = app
-        self._holding = holding
-        self._endpoints = endpoints
-        self._tell = tell
-
-    def quarantined(self, endpoints: Sequence[StoreEndpoint]) -> int:
-        """Return how many rows of *endpoints* are in quarantine."""
-        return self._app.books.quarantined(endpoints)
-
-    def doubtful(self, endpoints: Sequence[StoreEndpoint]) -> int:
-        """Return how many batches of *endpoints* are doubtful."""
-        return self._app.books.doubtful(endpoints)
-
-    def held(self) -> int:
-        """Return how many rows wait in the store; 1 when nobody can count them now."""
-        try:
-            found = self._holding.rows(self._app.store, self._endpoints)
-        except MigratorError as exc:
-            _log.warning(
-                "what waits in the store could not be counted",
-                extra={"action": "held_not_counted", "error": str(exc)},
-            )
-            return 1
-        for each in found:
-            _log.warning(
-                "timeouts wait in the store: their destination cannot be reached",
-                extra={
-                    "action": "rows_held",
-                    "endpoint": each.endpoint,
-                    "destination": each.destination,
-                    "reason": each.reason,
-                    "rows": each.rows,
-                },
-            )
-        self._tell(found)
-        return sum(each.rows for each in found)
-
-
 class Service:
     """One process at work on some endpoints."""
 
     def __init__(
         self,
+        app: App,
         runs: Runs,
         *,
-        ledger: SqlRuns,
-        outstanding: Outstanding,
+        moved: Collection[StoreEndpoint],
+        holding: Holding,
         keeper: LeaseKeeper,
         stop: Stop,
         once: bool,
+        tell_held: Callable[[Sequence[HeldRows]], None] = lambda _rows: None,
         reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; nothing is started yet. *reload* is called by the main thread upon SIGHUP."""
+        """Prepare; nothing is started yet.
+
+        Args:
+            app: Says what is left at the end, and takes how the runs ended.
+            runs: The endpoints this process works on.
+            moved: Those whose stored rows are handed over.
+            holding: Knows whose destinations cannot be reached.
+            keeper: Keeps the leases.
+            stop: Shared by all threads.
+            once: End when nothing is left to do.
+            tell_held: Called at the end of *once* with what waits in the store.
+            reload: Called by the main thread upon SIGHUP.
+        """
+        self._app = app
         self._runs = runs
-        self._ledger = ledger
-        self._outstanding = outstanding
+        self._moved = moved
+        self._holding = holding
+        self._tell_held = tell_held
         self._keeper = keeper
         self._stop = stop
         self._once = once
@@ -158,7 +123,7 @@ class Service:
         endpoints = [endpoint for endpoint, _ in self._runs]
         if any(worker.crash for worker in workers):
             return ExitCode.BUG
-        if self._outstanding.doubtful(endpoints):
+        if self._app.books.doubtful(endpoints):
             return ExitCode.DOUBTFUL
         failures = [worker.failure for worker in workers if worker.failure]
         failures += [self._stop.reason] if self._stop.reason else []
@@ -167,9 +132,33 @@ class Service:
             return max((failure.exit_code for failure in failures), key=int)
         if self._once and self._stop.draining.is_set():
             return ExitCode.INTERRUPTED
-        held = self._outstanding.held() if self._once else 0
-        is_all = not held and not self._outstanding.quarantined(endpoints)
+        held = self._held() if self._once else 0
+        is_all = not held and not self._app.books.quarantined(endpoints)
         return ExitCode.DONE if is_all else ExitCode.QUARANTINED
+
+    def _held(self) -> int:
+        """Return how many rows wait in the store; 1 when nobody can count them now."""
+        try:
+            found = self._holding.rows(self._app.store, self._moved)
+        except MigratorError as exc:
+            _log.warning(
+                "what waits in the store could not be counted",
+                extra={"action": "held_not_counted", "error": str(exc)},
+            )
+            return 1
+        for each in found:
+            _log.warning(
+                "timeouts wait in the store: their destination cannot be reached",
+                extra={
+                    "action": "rows_held",
+                    "endpoint": each.endpoint,
+                    "destination": each.destination,
+                    "reason": each.reason,
+                    "rows": each.rows,
+                },
+            )
+        self._tell_held(found)
+        return sum(each.rows for each in found)
 
     def _end_runs(self, code: ExitCode) -> None:
         status = _RUN_STATUS.get(code, "failed")
@@ -177,7 +166,7 @@ class Service:
             status = "stopped"
         for _, run in self._runs:
             try:
-                self._ledger.end(run, status)
+                self._app.runs.end(run, status)
             except MigratorError as exc:
                 _log.warning(
                     "the end of the run could not be recorded",

@@ -14,11 +14,12 @@ from migrator.service.worker import Stop
 @pytest.mark.parametrize("is_draining", [False, True], ids=["at work", "after a drain"])
 def test_only_a_second_signal_stops_between_two_steps(is_draining: bool) -> None:
     """``systemctl stop`` after ``migrator drain`` waits for the batch in hand as any first one."""
-    stop, unused = Stop(), Any
+    unused: Any = None
+    stop = Stop()
     if is_draining:
         stop.draining.set()
-    parts: dict[str, Any] = {"ledger": unused, "outstanding": unused, "keeper": unused}
-    service = Service([], **parts, stop=stop, once=False)
+    parts: dict[str, Any] = {"moved": (), "holding": unused, "keeper": unused}
+    service = Service(unused, [], **parts, stop=stop, once=False)
     with service._signals():
         signal.raise_signal(signal.SIGTERM)
         assert (stop.draining.is_set(), stop.at_once.is_set()) == (True, False)
