@@ -28,6 +28,7 @@ from migrator.service.schedule import BackgroundTask, JobCounts
 from migrator.service.systemd import Supervision
 from migrator.service.throttle import Throttle
 from migrator.service.worker import Stop, WorkerThread
+from migrator.stores.ports import TableCount
 from migrator.web.control import Answer, Command
 from migrator.web.status import EndpointView, Liveness, QuarantinePage, Readiness, Snapshot
 
@@ -43,17 +44,6 @@ _EVENTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """The rows in one table."""
-
-    rows: int
-    is_all: bool = True
-    """False: there are more."""
-    due: Sequence[tuple[str, int]] = ()
-    """Those that were counted, by how soon they are due."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSnapshot:
     """Everything as it was read last."""
 
@@ -62,7 +52,7 @@ class StatusSnapshot:
     """Monotonic; when the progress was read."""
     events: Sequence[AuditEvent] = ()
     ladder: LevelDepths | None = None
-    counts: Mapping[EndpointName, Counted] = field(default_factory=dict)
+    counts: Mapping[EndpointName, TableCount] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
     """What → why it could not be read the last time."""
 
@@ -87,17 +77,14 @@ class StatusQueries:
         """Return the delay levels."""
         return self._app.broker_facts.level_depths(self._app.plan.delays)
 
-    def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
+    def counts(self, now: datetime) -> Mapping[EndpointName, TableCount]:
         """Return how many rows are in the table of each endpoint."""
-        found: dict[EndpointName, Counted] = {}
-        for endpoint in self._endpoints:
-            table = self._app.store.count(endpoint.source, now)
-            found[endpoint.name] = Counted(rows=table.rows, is_all=table.is_all, due=table.due)
-        return found
+        store = self._app.store
+        return {each.name: store.count(each.source, now) for each in self._endpoints}
 
 
 class StatusPoller:
-    """StatusQueries, remembers, and says how fast it goes."""
+    """Reads, remembers, and says how fast it goes."""
 
     def __init__(
         self, queries: StatusQueries, *, polled: Callable[[Progress], None] = lambda _progress: None

@@ -14,7 +14,8 @@ from migrator.ledger.report import AuditEvent, EndpointProgress, Progress
 from migrator.ledger.states import BatchState
 from migrator.nservicebus.timeouts import EndpointName
 from migrator.service import status as module
-from migrator.service.status import Counted, StatusPoller, StatusQueries
+from migrator.service.status import StatusPoller, StatusQueries
+from migrator.stores.ports import TableCount
 
 SALES = EndpointName("Sales")
 
@@ -64,9 +65,9 @@ class Reads(StatusQueries):
             raise self.broker
         return build_level_depths(DelaysVersion.V2, [])
 
-    def counts(self, now: datetime) -> Mapping[EndpointName, Counted]:
+    def counts(self, now: datetime) -> Mapping[EndpointName, TableCount]:
         self.asked.append("counts")
-        return {SALES: Counted(rows=600)}
+        return {SALES: TableCount(rows=600, is_all=True, due=())}
 
 
 @pytest.fixture
