@@ -31,8 +31,9 @@ from migrator.delays.routing import (
     delay_s,
     parse_routing_key,
 )
-from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanEnd, ScanLimits, utc_now
+from migrator.delays.scan import LevelMessage, Levels, LevelScan, ScanLimits, utc_now
 from migrator.delays.topology import Presence, delivery_limit, inspect_delays
+from migrator.delays.walk import LevelPass, walk
 from migrator.errors import ConfigError, PreflightRefused
 from migrator.nservicebus.conversion import Reason
 from migrator.nservicebus.headers import BROKER_INSTRUCTIONS
@@ -297,28 +298,30 @@ class Transfer:
         return self.outcome
 
     def _level(self, level: int) -> None:
-        hold_s = ScanLimits().hold_s
-        while True:
-            window = _Window()
-            end = self._scan(level, window, hold_s)
-            if end is ScanEnd.EMPTY or self._request.is_dry:
-                break
-            if not window.done:
-                if hold_s >= _LONGEST_HOLD_S:
-                    break
-                hold_s *= 2
-        self.outcome.levels[level].is_complete = end is ScanEnd.EMPTY
-        self._settle(level, window)
+        window = _Window()
 
-    def _scan(self, level: int, window: _Window, hold_s: float) -> ScanEnd:
-        scan = self._levels.scan(level, ScanLimits(prefetch=_PREFETCH, hold_s=hold_s))
-        try:
-            while messages := scan.receive(at_most=self._chunk_size):
-                self._chunk(level, messages, window, scan)
-                self._on_progress(self.outcome)
-        finally:
-            scan.close()
-        return scan.end or ScanEnd.HELD_LONG_ENOUGH
+        def meet(level: int, scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
+            before = window.done
+            self._chunk(level, messages, window, scan)
+            self._on_progress(self.outcome)
+            return window.done - before
+
+        def again(found: LevelPass) -> ScanLimits | None:
+            nonlocal window
+            if found.is_whole or self._request.is_dry:
+                return None
+            limits = found.limits
+            if not found.done:
+                if limits.hold_s >= _LONGEST_HOLD_S:
+                    return None
+                limits = replace(limits, hold_s=2 * limits.hold_s)
+            window = _Window()
+            return limits
+
+        first = ScanLimits(prefetch=_PREFETCH)
+        (last,) = walk(self._levels, [level], first, meet, again=again, at_most=self._chunk_size)
+        self.outcome.levels[level].is_complete = last.is_whole
+        self._settle(level, window)
 
     def _settle(self, level: int, window: _Window) -> None:
         """Count what the last scan of a level left; earlier ones met the same messages."""
