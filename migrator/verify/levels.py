@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 500
 """Messages asked for, and judged, at a time."""
 Meet = Callable[[Sequence[Sighted]], None]
-Rung = tuple[DelaysVersion, int]
+LevelKey = tuple[DelaysVersion, int]
 """A generation and one of its levels."""
 _SIGN_OF_LIFE_S: Final = 2.0
 """The broker's heartbeat is every five seconds."""
@@ -109,7 +109,7 @@ class Parts:
 class Generations:
     """The delays that exist on the broker."""
 
-    ladders: Sequence[LevelDepths]
+    depths: Sequence[LevelDepths]
     """Those that are looked into."""
     left_out: Sequence[DelaysVersion]
     """Those that the plan leaves out; whatever was not seen may be there."""
@@ -117,9 +117,9 @@ class Generations:
 
 def generations(parts: Parts, plan: VerifyPlan) -> Generations:
     """Return what exists, with its counts by now."""
-    found = [ladder for ladder in parts.access.depths() if not ladder.is_absent]
+    found = [generation for generation in parts.access.depths() if not generation.is_absent]
     return Generations(
-        ladders=[each for each in found if plan.delays in (None, each.version)],
+        depths=[each for each in found if plan.delays in (None, each.version)],
         left_out=[each.version for each in found if plan.delays not in (None, each.version)],
     )
 
@@ -130,26 +130,28 @@ def generations(parts: Parts, plan: VerifyPlan) -> Generations:
 def sweep(
     parts: Parts,
     plan: VerifyPlan,
-    ladders: Iterable[LevelDepths],
+    depths: Iterable[LevelDepths],
     levels: Sequence[int],
     meet: Meet,
-) -> Mapping[Rung, str]:
+) -> Mapping[LevelKey, str]:
     """Show every message of *levels* to *meet*; return the levels not gone through, with why.
 
     Args:
         parts: Who is asked.
         plan: How long a level is held, and how deep it may be.
-        ladders: What waits in each level, for levels that are too deep or do not exist.
+        depths: What waits in each level, for levels that are too deep or do not exist.
         levels: Which ones, of each generation.
         meet: Called with some of the messages of a level that were seen, once they went back.
 
     Raises:
         TargetError, StoreUnavailable: Everything has gone back.
     """
-    unread: dict[Rung, str] = {}
-    for ladder in ladders:
-        version = ladder.version
-        there = {step.level: step for step in ladder.steps if step.exists and step.level in levels}
+    unread: dict[LevelKey, str] = {}
+    for generation in depths:
+        version = generation.version
+        there = {
+            each.level: each for each in generation.steps if each.exists and each.level in levels
+        }
         deep = {level: step.known for level, step in there.items() if step.known > plan.deepest}
         for level, known in deep.items():
             unread[version, level] = f"it holds {known} messages; --deepest allows more"
@@ -213,20 +215,20 @@ class FirstLook:
         self._findings = findings
         self._held_for = timedelta(seconds=plan.scan.hold_s)
         self.seen = Seen(began_at=parts.clock.now())
-        self.ours: Counter[Rung] = Counter()
+        self.ours: Counter[LevelKey] = Counter()
         """By generation and level."""
-        self.foreign: Counter[Rung] = Counter()
+        self.foreign: Counter[LevelKey] = Counter()
 
     def meet(self, messages: Sequence[Sighted]) -> None:
         """Judge messages that went back already."""
         known = self._known({each.claim for each in messages if each.claim is not None})
         for message in messages:
-            rung = message.place.delays, message.place.level
+            key = message.place.delays, message.place.level
             found = known.get(message.claim) if message.claim is not None else None
             if message.claim is None or found is None:
-                self.foreign[rung] += 1
+                self.foreign[key] += 1
                 continue
-            self.ours[rung] += 1
+            self.ours[key] += 1
             if not self._plan.covers(found.endpoint):
                 continue
             if found.timeout_id == message.claim.row.timeout_id:
@@ -341,11 +343,11 @@ class MissingLook:
         if not unseen or handed_over_last is None:
             return {}
         staged = self._routed(handed_over_last)
-        look = SecondLook(self._parts, {_mark(line): line.id for line in unseen.values()})
+        look = SecondLook(self._parts, {_tag(line): line.id for line in unseen.values()})
         soonest = min(self._due_in(line) for line in unseen.values())
         levels = [n for n in range(TOP_LEVEL, -1, -1) if can_be_in(n, due_in=soonest)]
         found = generations(self._parts, self._plan)
-        unread = sweep(self._parts, self._plan, found.ladders, levels, look.meet)
+        unread = sweep(self._parts, self._plan, found.depths, levels, look.meet)
         changes = {
             id_: at(_judged(unseen[id_], RowStatus.AGREES), place)
             for id_, place in look.met.items()
@@ -386,7 +388,7 @@ class MissingLook:
         """Yield those of *lines* that the ledger still says to be handed over, and not due."""
         rest = iter(lines)
         while some := list(islice(rest, CHUNK)):
-            asked = {line.id: LevelSighting(row=_mark(line), body_hash="") for line in some}
+            asked = {line.id: LevelSighting(row=_tag(line), body_hash="") for line in some}
             known = self._parts.books.known(asked.values())
             now = self._parts.clock.now()
             for line in some:
@@ -400,7 +402,7 @@ class MissingLook:
                     yield line
 
     def _decided(
-        self, lines: Sequence[EvidenceRecord], unread: Mapping[Rung, str]
+        self, lines: Sequence[EvidenceRecord], unread: Mapping[LevelKey, str]
     ) -> tuple[Sequence[EvidenceRecord], int]:
         """Return which of *lines* are missing, and of how many nobody can tell."""
         if not lines:
@@ -443,12 +445,12 @@ class MissingLook:
         ]
 
 
-def _mark(line: EvidenceRecord) -> RowTag:
+def _tag(line: EvidenceRecord) -> RowTag:
     return RowTag(batch=line.batch, row_index=line.row_index, timeout_id=line.timeout_id)
 
 
 def _steps(found: Generations) -> Sequence[tuple[DelaysVersion, LevelDepth]]:
-    return [(each.version, step) for each in found.ladders for step in each.steps if step.exists]
+    return [(each.version, step) for each in found.depths for step in each.steps if step.exists]
 
 
 def _is_dark(delays: DelaysVersion, step: LevelDepth) -> bool:

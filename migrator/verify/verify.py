@@ -182,7 +182,7 @@ class Verifier:
     def _first_look(self, found: Generations) -> FirstLook:
         look = FirstLook(self._parts, self._plan, self._findings)
         levels = range(TOP_LEVEL, -1, -1)
-        unread = sweep(self._parts, self._plan, found.ladders, levels, look.meet)
+        unread = sweep(self._parts, self._plan, found.depths, levels, look.meet)
         for (delays, level), why in unread.items():
             self._findings.not_checked.append(f"{level_text(delays, level)}: {why}")
         return look
@@ -198,7 +198,7 @@ class Verifier:
             )
         if rows.uncounted:
             tell(f"{rows.uncounted} timeouts more were in no level; they were not looked for again")
-        for gap in sorted({ladder.gap for ladder in found.ladders if is_scanned and ladder.gap}):
+        for gap in sorted({each.gap for each in found.depths if is_scanned and each.gap}):
             tell(f"messages that a level holds back: {gap}")
 
     # ── sums ────────────────────────────────────────────────────────────────────────────────
@@ -291,14 +291,14 @@ def _is_unexplained(balance: EndpointBalance, gaps: Sequence[BatchGap]) -> bool:
 def _levels(found: Generations, look: FirstLook | None) -> Sequence[LevelBalance]:
     return tuple(
         LevelBalance(
-            delays=ladder.version,
+            delays=each.version,
             level=step.level,
             total=None if step.ready is None else step.known,
-            ours=None if look is None else look.ours[ladder.version, step.level],
-            foreign=None if look is None else look.foreign[ladder.version, step.level],
+            ours=None if look is None else look.ours[each.version, step.level],
+            foreign=None if look is None else look.foreign[each.version, step.level],
         )
-        for ladder in found.ladders
-        for step in ladder.steps
+        for each in found.depths
+        for step in each.steps
         if step.exists
     )
 
@@ -435,11 +435,11 @@ def _gap(found: Generations) -> str:
     """Return why the rest may be where nobody counted; empty: it cannot."""
     if found.left_out:
         return f"--delays leaves the levels of {', '.join(found.left_out)} out"
-    return "; ".join(sorted({ladder.gap for ladder in found.ladders if ladder.gap}))
+    return "; ".join(sorted({each.gap for each in found.depths if each.gap}))
 
 
 def _known(found: Generations) -> int:
-    return sum(step.known for ladder in found.ladders for step in ladder.steps)
+    return sum(step.known for each in found.depths for step in each.steps)
 
 
 def _waiting(parts: Parts, plan: VerifyPlan, *, due_after: datetime) -> int:
