@@ -113,25 +113,21 @@ class DelaysFound:
             yield f"still bound to the delays: {_listed(names)}; --even-if-bound ignores that"
 
 
+@dataclass(frozen=True)
 class DelaysRemoval:
     """Looks at one generation, and deletes it."""
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        management: ManagementApi,
-        version: DelaysVersion,
-        *,
-        settle: Callable[[], None],
-        fault: FaultPoint,
-    ) -> None:
-        """Work on the broker of *settings*; *settle* waits until its counts are true."""
-        self._settings = settings
-        self._management = management
-        self._version = version
-        self._delays = infrastructure(version)
-        self._settle = settle
-        self._fault = fault
+    settings: ConnectionSettings
+    management: ManagementApi
+    version: DelaysVersion
+    settle: Callable[[], None]
+    """Waits until the management API's counts are true."""
+    fault: FaultPoint
+    """Called at each step."""
+
+    @property
+    def _delays(self) -> Infrastructure:
+        return infrastructure(self.version)
 
     def look(self) -> DelaysFound:
         """Return what is there and who uses it; changes nothing.
@@ -139,18 +135,18 @@ class DelaysRemoval:
         Raises:
             TargetError: The broker or its management API cannot be asked.
         """
-        with admin_session(self._settings, purpose="look at delays") as admin:
+        with admin_session(self.settings, purpose="look at delays") as admin:
             exchanges = [name for name in self._delays.exchanges if admin.has_exchange(name)]
             counted = {queue.name: admin.queue(queue.name) for queue in self._delays.queues}
         facts = {name: found for name, found in counted.items() if found is not None}
-        told = {queue.name: queue for queue in level_queues(self._management, self._version)}
+        told = {queue.name: queue for queue in level_queues(self.management, self.version)}
         waiting = {name: found.ready for name, found in facts.items()}
         for name, queue in told.items():
             waiting[name] = max(_count(queue), waiting.get(name, 0))
         bindings = self._bindings([*map(exchange_entity, exchanges), *map(queue_entity, facts)])
         feeders = self._feeders()
         return DelaysFound(
-            version=self._version,
+            version=self.version,
             exchanges=exchanges,
             queues=list(facts),
             waiting={name: count for name, count in waiting.items() if count},
@@ -169,7 +165,7 @@ class DelaysRemoval:
             TargetError: The broker did not do it; it says what is true now.
         """
         with self._restoring(self._delivered()):
-            if self._version is DelaysVersion.V1:
+            if self.version is DelaysVersion.V1:
                 self._delete_classic()
             else:
                 self._delete_quorum(even_if_bound=even_if_bound)
@@ -185,7 +181,7 @@ class DelaysRemoval:
         with self._session() as admin:
             for level in _TOP_DOWN:
                 self._shut(admin, level)
-        self._settle()
+        self.settle()
         if against := list(self.look().obstacles(even_if_bound=even_if_bound)):
             raise _Prevented("; ".join(against))
         with self._session() as admin:
@@ -194,27 +190,27 @@ class DelaysRemoval:
 
     def _shut(self, admin: AdminSession, level: int) -> None:
         """Take away the way into a level, then look that nothing is in it."""
-        name = level_name(self._version, level)
+        name = level_name(self.version, level)
         self._demand_ours(exchange_entity(name))
         admin.delete_exchange(name, if_unused=False)
-        self._fault("removal.shut")
+        self.fault("removal.shut")
         _demand_calm(admin, name)
 
     def _drop(self, admin: AdminSession, level: int) -> None:
-        queue = queue_entity(level_name(self._version, level))
+        queue = queue_entity(level_name(self.version, level))
         self._demand_ours(queue)
-        self._fault("removal.looked")
-        if why := TopologyEditor(admin, self._management).delete(queue):
+        self.fault("removal.looked")
+        if why := TopologyEditor(admin, self.management).delete(queue):
             raise _Prevented(f"{queue.name} was not deleted ({why})")
-        self._fault("removal.dropped")
+        self.fault("removal.dropped")
 
     def _delete_delivery(self, *, even_if_bound: bool) -> None:
-        exchange = exchange_entity(delivery_exchange(self._version))
+        exchange = exchange_entity(delivery_exchange(self.version))
         with self._session() as admin:
-            editor = TopologyEditor(admin, self._management)
+            editor = TopologyEditor(admin, self.management)
             if why := editor.delete(exchange, if_unused=not even_if_bound):
                 raise _Prevented(f"something was bound to {exchange.name} meanwhile ({why})")
-        self._fault("removal.ended")
+        self.fault("removal.ended")
 
     def _demand_ours(self, entity: Entity) -> None:
         if found := self._bindings([entity]):
@@ -228,7 +224,7 @@ class DelaysRemoval:
         try:
             yield
         except BaseException as exc:  # also Ctrl-C: half of the delays is worse than none
-            self._fault("removal.restoring")
+            self.fault("removal.restoring")
             if failed := self._declare_again(delivered):
                 raise TargetError(
                     f"{str(exc) or type(exc).__name__}; and not everything could be declared "
@@ -265,31 +261,31 @@ class DelaysRemoval:
 
     @contextmanager
     def _session(self) -> Iterator[AdminSession]:
-        with admin_session(self._settings, purpose="delete delays") as admin:
+        with admin_session(self.settings, purpose="delete delays") as admin:
             yield admin
 
     # ── who is bound, and what is ours ──────────────────────────────────────────────────────
 
     def _bindings(self, entities: Sequence[Entity]) -> list[Binding]:
         """Return what has one of *entities* at either end and is no part of the delays."""
-        found = [each for entity in entities for each in self._management.bindings_at(entity)]
+        found = [each for entity in entities for each in self.management.bindings_at(entity)]
         return others_bindings(self._delays, dict.fromkeys(found))
 
     def _delivered(self) -> Sequence[Binding]:
         """Return what leads from the delivery exchange to endpoints."""
-        name = delivery_exchange(self._version)
+        name = delivery_exchange(self.version)
         return [each for each in self._bindings([exchange_entity(name)]) if each.source == name]
 
     def _feeders(self) -> Sequence[str]:
         """Return our exchanges that lead into the levels, if they are there."""
-        entries = (entry_exchange(self._version, level) for level in range(BITS))
-        return (*entries, router_exchange(self._version))
+        entries = (entry_exchange(self.version, level) for level in range(BITS))
+        return (*entries, router_exchange(self.version))
 
     def _staged(self) -> dict[str, int]:
         """Return how many messages our staging queues of this generation hold; empty ones not."""
-        is_v1 = self._version is DelaysVersion.V1
+        is_v1 = self.version is DelaysVersion.V1
         found = {}
-        for queue in self._management.queues(rf"^{PREFIX}staging\.".replace(".", r"\.", 1)):
+        for queue in self.management.queues(rf"^{PREFIX}staging\.".replace(".", r"\.", 1)):
             count = _count(queue)
             if count and queue.name.endswith(f".{DelaysVersion.V1}") is is_v1:
                 found[queue.name] = count

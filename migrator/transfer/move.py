@@ -67,7 +67,6 @@ if TYPE_CHECKING:  # not every broker has the API, and its client is slow to imp
 _ASKED_AT_ONCE: Final = 20
 """Destinations; nothing else happens on the connections meanwhile."""
 _PREFETCH: Final = 4000
-_CHUNK: Final = 1000
 _LONGEST_HOLD_S: Final = 160.0
 """Then a level is given up in which so much has to stay that nothing else is reached."""
 _HEADER_RESERVE_BYTES: Final = 256
@@ -235,53 +234,37 @@ class _Window:
             found.detail = detail
 
 
+@dataclass(kw_only=True)
 class Transfer:
     """Moves everything from the levels of one side to those of another."""
 
-    def __init__(
-        self,
-        *,
-        levels: Levels,
-        link: TransferLink,
-        destinations: Destinations,
-        judge: Judge,
-        request: TransferRequest,
-        now: Callable[[], datetime] = utc_now,
-        chunk: int = _CHUNK,
-        on_progress: Callable[[Outcome], None] = lambda _outcome: None,
-    ) -> None:
-        """Connect the parts; nothing happens yet.
-
-        Args:
-            levels: The source.
-            link: Publishes to the target, and to the poison queue.
-            destinations: Of the target; in a dry run, ones that bind nothing.
-            judge: What becomes of a message.
-            request: What an operator asked for.
-            now: This machine's time, aware, UTC; that of the ``seen_at`` of messages.
-            chunk: Messages published before they are acknowledged.
-            on_progress: Called after every chunk.
-        """
-        self._levels = levels
-        self._link = link
-        self._destinations = destinations
-        self._judge = judge
-        self._request = request
-        self._chunk_size = chunk
-        self._now = now
-        self._on_progress = on_progress
-        self._refused: dict[QueueName, Unreachable] = {}
-        self.outcome = Outcome()
-        """Kept up to date, so that it tells what was done before an error."""
+    levels: Levels
+    """The source."""
+    link: TransferLink
+    """Publishes to the target, and to the poison queue."""
+    destinations: Destinations
+    """Of the target; in a dry run, ones that bind nothing."""
+    judge: Judge
+    """What becomes of a message."""
+    request: TransferRequest
+    now: Callable[[], datetime] = utc_now
+    """This machine's time, aware, UTC; that of the ``seen_at`` of messages."""
+    chunk: int = 1000
+    """Messages published before they are acknowledged."""
+    on_progress: Callable[[Outcome], None] = lambda _outcome: None
+    """Called after every chunk."""
+    outcome: Outcome = field(default_factory=Outcome)
+    """Kept up to date, so that it tells what was done before an error."""
+    _refused: dict[QueueName, Unreachable] = field(default_factory=dict)
 
     @property
     def has_our_clock(self) -> bool:
         """Whether the source's clock is ours; if not, fewer due times can be told exactly."""
-        return self._judge.has_our_clock
+        return self.judge.has_our_clock
 
     def waiting(self) -> int:
         """Return how many messages are in the source's levels, as far as a count tells."""
-        return sum(self._levels.ready().values())
+        return sum(self.levels.ready().values())
 
     def run(self) -> Outcome:
         """Go through all levels and return what happened to the messages.
@@ -303,12 +286,12 @@ class Transfer:
         def meet(level: int, scan: LevelScan, messages: Sequence[LevelMessage]) -> int:
             before = window.done
             self._chunk(level, messages, window, scan)
-            self._on_progress(self.outcome)
+            self.on_progress(self.outcome)
             return window.done - before
 
         def again(found: LevelPass) -> ScanLimits | None:
             nonlocal window
-            if found.is_whole or self._request.is_dry:
+            if found.is_whole or self.request.is_dry:
                 return None
             limits = found.limits
             if not found.done:
@@ -319,7 +302,7 @@ class Transfer:
             return limits
 
         first = ScanLimits(prefetch=_PREFETCH)
-        (last,) = walk(self._levels, [level], first, meet, again=again, at_most=self._chunk_size)
+        (last,) = walk(self.levels, [level], first, meet, again=again, at_most=self.chunk)
         self.outcome.levels[level].is_complete = last.is_whole
         self._settle(level, window)
 
@@ -331,7 +314,7 @@ class Transfer:
             found = self.outcome.destinations.setdefault(name, DestinationOutcome())
             found.left += left.left
             found.detail = left.detail
-        self._on_progress(self.outcome)
+        self.on_progress(self.outcome)
 
     # ── one chunk ───────────────────────────────────────────────────────────────────────────
 
@@ -341,7 +324,7 @@ class Transfer:
         movable: list[Movable] = []
         poison: list[LevelMessage] = []
         for message in messages:
-            match self._judge.judge(level, message):
+            match self.judge.judge(level, message):
                 case Movable() as found:
                     movable.append(found)
                 case Stays() as found:
@@ -367,15 +350,15 @@ class Transfer:
         listed = sorted(names)
         for start in range(0, len(listed), _ASKED_AT_ONCE):
             some = listed[start : start + _ASKED_AT_ONCE]
-            self._refused.update(self._destinations.unreachable(some))
-            self._link.serve()
+            self._refused.update(self.destinations.unreachable(some))
+            self.link.serve()
 
     def _move(self, level: int, movable: list[Movable], window: _Window, scan: LevelScan) -> None:
         answers = PublishResult()
-        if self._request.is_dry:
+        if self.request.is_dry:
             answers.confirmed.update(range(len(movable)))
         elif movable:
-            self._link.move(self._moves(movable), answers)
+            self.link.move(self._moves(movable), answers)
             scan.acknowledge(movable[key].message.tag for key in sorted(answers.confirmed))
         for key, each in enumerate(movable):
             if key in answers.confirmed:
@@ -389,12 +372,12 @@ class Transfer:
 
     def _moves(self, movable: list[Movable]) -> Iterator[Move]:
         for key, each in enumerate(movable):
-            now = max(self._now(), each.message.seen_at)  # a clock that was set back
+            now = max(self.now(), each.message.seen_at)  # a clock that was set back
             wait_s = delay_s(each.due.at, now=now)
             yield Move(
                 key=key,
                 message=each.message,
-                address=address(self._request.target, wait_s, each.destination),
+                address=address(self.request.target, wait_s, each.destination),
                 delay_s=wait_s,
                 headers=new_headers(each.message.headers, each.due.at, delay_s=wait_s),
             )
@@ -403,10 +386,10 @@ class Transfer:
         self, level: int, poison: list[LevelMessage], window: _Window, scan: LevelScan
     ) -> None:
         answers = PublishResult()
-        if self._request.is_dry:
+        if self.request.is_dry:
             answers.confirmed.update(message.tag for message in poison)
         elif poison:
-            self._link.publish_poison(self._request.poison_queue, poison, answers)
+            self.link.publish_poison(self.request.poison_queue, poison, answers)
             scan.acknowledge(sorted(answers.confirmed))
         self.outcome.levels[level].poison += len(answers.confirmed)
         window.done += len(answers.confirmed)
