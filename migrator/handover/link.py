@@ -96,7 +96,7 @@ def open_link(
 
 
 class RabbitLink:
-    """Implements ``ports.Link``; made by ``open_link``."""
+    """Implements ``Link``; made by ``open_link``."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RabbitLink:
         return self._connection.blocked_reason
 
     def publish(self, attempt: Attempt, messages: Iterable[Delayed], result: PublishResult) -> None:
-        """Publish into the native delays; see ``ports.Link``."""
+        """Publish into the native delays; see ``Link``."""
         self._publisher.publish(attempt, self._encoded(attempt, messages), result)
 
     def staging(self) -> Staging:
@@ -189,7 +189,7 @@ class RabbitLink:
         self._connection.loop.run(_never, wait_s)
 
     def serve(self) -> None:
-        """Do what is due (heartbeats), without waiting; see ``ports.Link``."""
+        """Do what is due (heartbeats), without waiting; see ``Link``."""
         self._connection.loop.serve()
 
     def close(self) -> None:

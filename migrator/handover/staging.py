@@ -124,7 +124,7 @@ class _Receipts:
 
 
 class RabbitStaging:
-    """Implements ``ports.Staging`` on a publisher and a consuming connection."""
+    """Implements ``Staging`` on a publisher and a consuming connection."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class RabbitStaging:
         self._publisher = publisher
         self._queues = queues
         self.bind_again = declare
-        """Implements ``ports.Staging.bind_again``."""
+        """Implements ``Staging.bind_again``."""
         self._held: dict[Attempt, _HeldAttempt] = {}
         self._published: set[Attempt] = set()
         self._receipts: dict[Attempt, _Receipts] = {}
@@ -161,7 +161,7 @@ class RabbitStaging:
         self._consume(self._receipts_channel, queues.receipts, _RECEIPTS_PREFETCH, self._on_receipt)
 
     def publish(self, attempt: Attempt, messages: Iterable[Delayed]) -> None:
-        """Put all messages and then the receipt into the queue; see ``ports.Staging``."""
+        """Put all messages and then the receipt into the queue; see ``Staging``."""
         settled = PublishResult()
         self._published.add(attempt)
         sent = _Counted(self._encoded(attempt, messages))

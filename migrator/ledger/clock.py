@@ -67,7 +67,7 @@ class Doubt:
 
 
 class DatabaseClock:
-    """Implements ``ports.Clock``; may be shared between threads."""
+    """Implements ``Clock``; may be shared between threads."""
 
     def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Read the time of the database of *engine*; nothing is asked yet."""

@@ -103,7 +103,7 @@ class Publisher:
     def publish(
         self, attempt: Attempt, messages: Iterable[EncodedMessage], result: PublishResult
     ) -> None:
-        """Publish *messages* and return once each was answered; see ``ports.Link.publish``.
+        """Publish *messages* and return once each was answered; see ``Link.publish``.
 
         An error of *messages* is raised when all that was sent before it is answered.
         """

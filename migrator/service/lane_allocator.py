@@ -53,7 +53,7 @@ class LaneAllocator:
 
         Raises:
             Interrupted: The thread is to end.
-            LedgerAdopted: See ``ports.Leases.acquire``.
+            LedgerAdopted: See ``Leases.acquire``.
         """
         return self._first_of(self.orphans()) or self._first_free()
 

@@ -1,4 +1,4 @@
-"""``ports.Tracer`` by OpenTelemetry: a span for each batch, and one for each traced message.
+"""``Tracer`` by OpenTelemetry: a span for each batch, and one for each traced message.
 
 Rules of this file:
 
@@ -73,11 +73,11 @@ class OtelTracer:
         self._has_told = False
 
     def pick(self, messages: Iterable[NativeMessage]) -> Sequence[Traced]:
-        """Return the first of *messages* that are traced; see ``ports.Tracer``."""
+        """Return the first of *messages* that are traced; see ``Tracer``."""
         return tuple(islice(traced(messages), self._spans_per_batch))
 
     def tell(self, passage: Passage) -> None:
-        """Make the spans of *passage*; see ``ports.Tracer``."""
+        """Make the spans of *passage*; see ``Tracer``."""
         if not passage.is_whole and not passage.traced:
             return
         try:

@@ -69,7 +69,7 @@ class LiveTimeouts:
         self._pages = pages
 
     def of(self, owner: str, *, with_sizes: bool) -> Iterator[Sequence[Listed]]:
-        """Yield the live timeouts of *owner* in pages; see ``ports.DocumentStore.list``.
+        """Yield the live timeouts of *owner* in pages; see ``DocumentStore.list``.
 
         Raises:
             StoreError: There are timeouts that no listing would show.

@@ -49,7 +49,7 @@ _PAST_HIDDEN: Final = HIDDEN[:-1] + chr(ord(HIDDEN[-1]) + 1)
 
 
 class AzureStore:
-    """Implements ``ports.DocumentStore``."""
+    """Implements ``DocumentStore``."""
 
     kind: Final = "azure"
 
@@ -94,13 +94,13 @@ class AzureStore:
         ]
 
     def source_of(self, name: str) -> str:
-        """Return where the timeouts of *name* are; see ``ports.DocumentStore``."""
+        """Return where the timeouts of *name* are; see ``DocumentStore``."""
         return f"{self._account.name}/{self._account.settings.table}/{name}"
 
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
     ) -> Iterator[Sequence[Candidate | Unclaimable]]:
-        """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``.
+        """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Reads the table twice, first the main entries and then the time entries, and for the sizes
         the container's listing.
@@ -115,7 +115,7 @@ class AzureStore:
         due_until: datetime,
         at_most: int,
     ) -> Sequence[Candidate]:
-        """Return the soonest due of a range; see ``ports.DocumentStore``.
+        """Return the soonest due of a range; see ``DocumentStore``.
 
         May name leftovers, whose main entry is gone: ``read`` leaves them out, and then they are
         not named again for a while. May come from a listing of a moment ago; see ``soonest``
@@ -125,7 +125,7 @@ class AzureStore:
         return [candidate(each) for each in found]
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
-        """Yield what is still there of *ids*; see ``ports.DocumentStore``."""
+        """Yield what is still there of *ids*; see ``DocumentStore``."""
         owner = self._owner(endpoint)
         asked = [*ids]
 
@@ -146,7 +146,7 @@ class AzureStore:
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
     ) -> Collection[TimeoutId]:
-        """Remove what is unchanged; see ``ports.DocumentStore``."""
+        """Remove what is unchanged; see ``DocumentStore``."""
         self._owner(endpoint)
         taken = self._changes.take(mark, documents)
         self._soonest.drop([each.id for each in documents])
@@ -160,19 +160,19 @@ class AzureStore:
         *,
         is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
-        """Restore byte for byte; see ``ports.DocumentStore``."""
+        """Restore byte for byte; see ``DocumentStore``."""
         self._owner(endpoint)
         restored = self._changes.put_back(mark, documents, is_meant)
         self._leftovers.drop(restored)
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove the evidence; see ``ports.DocumentStore``."""
+        """Remove the evidence; see ``DocumentStore``."""
         self._owner(endpoint)
         self._changes.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
-        """Prove the rights of a claim; see ``ports.DocumentStore``.
+        """Prove the rights of a claim; see ``DocumentStore``.
 
         Looks at some time entries, too: whether they are where they are looked for.
         """
@@ -182,7 +182,7 @@ class AzureStore:
         retrying(self._changes.probe)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``ports.DocumentStore``."""
+        """Return what the vendor's tool left half-finished; see ``DocumentStore``."""
         return unfinished_vendor_runs(self._account)
 
     def seed(self, name: str, rows: Iterable[SeedRow]) -> int:

@@ -46,7 +46,7 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class DocumentClaims:
-    """Implements ``ports.Claims`` over a ledger and a document store."""
+    """Implements ``Claims`` over a ledger and a document store."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DocumentClaims:
         self._fault = fault
 
     def claim(self, request: ClaimRequest) -> Claim | None:
-        """Move the soonest due timeouts into a new batch; see ``ports.Claims``."""
+        """Move the soonest due timeouts into a new batch; see ``Claims``."""
         for _ in range(_TRIES):
             chosen = self._chosen(request)
             if not chosen:
@@ -83,11 +83,11 @@ class DocumentClaims:
         return None
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """Return all: a claim that finds nothing writes nothing here; see ``ports.Claims``."""
+        """Return all: a claim that finds nothing writes nothing here; see ``Claims``."""
         return requests
 
     def resume(self, batch: Batch, lease: Lease) -> Batch | None:
-        """Finish what a crash left half-done; see ``ports.Claims``."""
+        """Finish what a crash left half-done; see ``Claims``."""
         if batch.state is BatchState.RELEASING:
             self._finish_release(batch, lease)
             return None
@@ -97,7 +97,7 @@ class DocumentClaims:
         return self._finish_claim(batch, _endpoint_of(batch), documents, lease)
 
     def release(self, batch: Batch, lease: Lease) -> int:
-        """Put every timeout of a batch back; see ``ports.Claims``.
+        """Put every timeout of a batch back; see ``Claims``.
 
         One whose id the store has again stays here, in quarantine.
         """
@@ -109,7 +109,7 @@ class DocumentClaims:
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
-        """Put quarantined timeouts of settled batches back; see ``ports.Claims``."""
+        """Put quarantined timeouts of settled batches back; see ``Claims``."""
         sources = (
             self._records.quarantined_sources(which) if endpoint is None else [endpoint.source]
         )

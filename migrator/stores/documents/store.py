@@ -38,7 +38,7 @@ _KEPT_FOR_S: Final = 60.0
 
 
 class DocumentStoreView:
-    """Implements ``ports.Store`` over a document store and the ledger beside it."""
+    """Implements ``Store`` over a document store and the ledger beside it."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class DocumentStoreView:
         return self._documents.kind
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that owns a timeout; see ``ports.Store``."""
+        """Return every endpoint that owns a timeout; see ``Store``."""
         return self._documents.endpoints()
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint called *name*; see ``ports.Store``.
+        """Return the endpoint called *name*; see ``Store``.
 
         One without a timeout is known if the settings name it, or the ledger has met it.
         """
@@ -80,7 +80,7 @@ class DocumentStoreView:
         return endpoint
 
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """Yield all timeouts without their bodies; see ``ports.Store``.
+        """Yield all timeouts without their bodies; see ``Store``.
 
         Works without a ledger, too: then no timeout is in it.
         """
@@ -91,7 +91,7 @@ class DocumentStoreView:
             yield [_surveyed(each, is_in_ledger=each.id in known) for each in page]
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return none: documents say that their times are UTC; see ``ports.Store``."""
+        """Return none: documents say that their times are UTC; see ``Store``."""
         del endpoint, now
         return ()
 
@@ -106,11 +106,11 @@ class DocumentStoreView:
         self._documents.probe(endpoint)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        """Return what the vendor's tool left half-finished; see ``Store``."""
         return self._documents.unfinished_vendor_runs()
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return none: a document store's indexes are its own; see ``ports.Store``."""
+        """Return none: a document store's indexes are its own; see ``Store``."""
         return ()
 
     def count(self, source: str, now: datetime, *, most: int = _MOST) -> TableCount:
@@ -135,7 +135,7 @@ class DocumentStoreView:
         return counted
 
     def answer_s(self, source: str, *, patience: timedelta) -> float:
-        """Return the seconds that a look for the soonest due takes; see ``ports.Store``.
+        """Return the seconds that a look for the soonest due takes; see ``Store``.
 
         It ends when the store's client gives up, which may be later than *patience*.
         """

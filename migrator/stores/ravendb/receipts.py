@@ -49,7 +49,7 @@ class Receipts:
         self._reader = reader
 
     def take(self, mark: Mark, documents: Sequence[Document]) -> Collection[TimeoutId]:
-        """Remove what is unchanged of *documents*; see ``ports.DocumentStore``."""
+        """Remove what is unchanged of *documents*; see ``DocumentStore``."""
         if not documents:
             return ()
         versions = {document.id: document.version for document in documents}
@@ -75,7 +75,7 @@ class Receipts:
     def put_back(
         self, mark: Mark, documents: Sequence[Document], is_meant: IsMeant
     ) -> Collection[TimeoutId]:
-        """Store *documents* again where nobody else did; see ``ports.DocumentStore``.
+        """Store *documents* again where nobody else did; see ``DocumentStore``.
 
         The receipt is opened first, and the batch that restores replaces it. A batch that arrives
         late finds another receipt, or none, and does nothing: not even when its documents were

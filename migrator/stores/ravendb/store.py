@@ -74,7 +74,7 @@ class RavenOptions:
 
 
 class RavenStore:
-    """Implements ``ports.DocumentStore``."""
+    """Implements ``DocumentStore``."""
 
     kind: Final = "ravendb"
 
@@ -97,7 +97,7 @@ class RavenStore:
         self._http.close()
 
     def source_of(self, name: str) -> str:
-        """Return where timeouts of *name* are; see ``ports.DocumentStore``.
+        """Return where timeouts of *name* are; see ``DocumentStore``.
 
         The server belongs to it: in a database that merely has the same name, nothing that was
         claimed would be found, and it would be taken for somebody else's.
@@ -111,7 +111,7 @@ class RavenStore:
         self.close()
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return whose timeouts there are; see ``ports.DocumentStore``.
+        """Return whose timeouts there are; see ``DocumentStore``.
 
         Documents without an owner count for ``store.ravendb.unowned``, else for ``NO_OWNER``.
 
@@ -129,7 +129,7 @@ class RavenStore:
     def list(
         self, endpoint: StoreEndpoint, *, with_sizes: bool = False
     ) -> Iterator[Sequence[Candidate | Unclaimable]]:
-        """Yield the live timeouts of *endpoint*; see ``ports.DocumentStore``.
+        """Yield the live timeouts of *endpoint*; see ``DocumentStore``.
 
         Sizes are always known.
         """
@@ -148,7 +148,7 @@ class RavenStore:
         due_until: datetime,
         at_most: int,
     ) -> Sequence[Candidate]:
-        """Return what is due next; see ``ports.DocumentStore``, and ``soonest`` beside this file.
+        """Return what is due next; see ``DocumentStore``, and ``soonest`` beside this file.
 
         Raises:
             StoreError: Nobody is said to own these documents.
@@ -185,13 +185,13 @@ class RavenStore:
         return found, has_gone
 
     def read(self, endpoint: StoreEndpoint, ids: Collection[TimeoutId]) -> Iterator[Document]:
-        """Yield what is still there of *ids*; see ``ports.DocumentStore``."""
+        """Yield what is still there of *ids*; see ``DocumentStore``."""
         yield from map(document_of, self._by_id(endpoint, ids))
 
     def take(
         self, endpoint: StoreEndpoint, mark: Mark, documents: Sequence[Document]
     ) -> Collection[TimeoutId]:
-        """Remove what is unchanged; see ``ports.DocumentStore``."""
+        """Remove what is unchanged; see ``DocumentStore``."""
         self._require_owner(endpoint)
         taken = self._receipts.take(mark, documents)
         self._soonest.drop(self._owner(endpoint), taken)
@@ -205,19 +205,19 @@ class RavenStore:
         *,
         is_meant: IsMeant,
     ) -> Collection[TimeoutId]:
-        """Store documents again; see ``ports.DocumentStore``."""
+        """Store documents again; see ``DocumentStore``."""
         self._owner(endpoint)
         restored = self._receipts.put_back(mark, documents, is_meant)
         self._soonest.forget()
         return restored
 
     def forget(self, endpoint: StoreEndpoint, mark: Mark, ids: Collection[TimeoutId]) -> None:
-        """Remove the evidence; see ``ports.DocumentStore``."""
+        """Remove the evidence; see ``DocumentStore``."""
         self._owner(endpoint)
         self._receipts.forget(mark, ids)
 
     def probe(self, endpoint: StoreEndpoint) -> None:
-        """Prove the rights that a claim needs; see ``ports.DocumentStore``.
+        """Prove the rights that a claim needs; see ``DocumentStore``.
 
         Reads a page, and removes a document that never existed.
         """
@@ -227,7 +227,7 @@ class RavenStore:
         self._receipts.probe()
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what a run of the vendor's tool left; see ``ports.DocumentStore``.
+        """Return what a run of the vendor's tool left; see ``DocumentStore``.
 
         Looks at every document: hidden ones may be left although the tool's own are gone.
         """

@@ -59,7 +59,7 @@ _LEDGER_COLUMNS: Final = {
 
 
 class SqlClaims:
-    """Implements ``ports.DispatchClaims`` over one database."""
+    """Implements ``DispatchClaims`` over one database."""
 
     def __init__(
         self, engine: Engine, ledger: LedgerTables, table_of: Callable[[str], LegacyTable]
@@ -74,7 +74,7 @@ class SqlClaims:
         self._dialect = dialect_for(engine.dialect.name)
 
     def claim(self, request: ClaimRequest) -> Claim | None:
-        """Move the soonest due rows into a new batch; see ``ports.Claims``."""
+        """Move the soonest due rows into a new batch; see ``Claims``."""
         legacy = self._table_of(request.endpoint.source)
         if request.only is not None and not ids_for(legacy, request.only):
             return None
@@ -88,7 +88,7 @@ class SqlClaims:
         return claim
 
     def promising(self, requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """Look without a lock or a transaction id; see ``ports.Claims``."""
+        """Look without a lock or a transaction id; see ``Claims``."""
         return [
             each
             for start in range(0, len(requests), _LOOKED_AT_ONCE)
@@ -145,7 +145,7 @@ class SqlClaims:
         raise IllegalTransition(f"no batch of a SQL store is ever {batch.state}")
 
     def release(self, batch: Batch, lease: Lease) -> int:
-        """Put every row of a claimed batch back; see ``ports.Claims``."""
+        """Put every row of a claimed batch back; see ``Claims``."""
         state = next_state(batch.state, Event.RELEASE)
         legacy = self._table_of(batch.source)
         table, row = self._ledger.batch, self._ledger.timeout
@@ -196,7 +196,7 @@ class SqlClaims:
     def release_quarantined(
         self, endpoint: StoreEndpoint | None, which: QuarantineFilter = ANY_QUARANTINED
     ) -> int:
-        """Put quarantined rows of settled batches back; see ``ports.Claims``.
+        """Put quarantined rows of settled batches back; see ``Claims``.
 
         Only those that *which* means, where it is given.
         """
@@ -299,7 +299,7 @@ def _demand(legacy: LegacyTable, put: int, *, of: int) -> None:
 def trial_claim(
     engine: Engine, ledger: LedgerTables, legacy: LegacyTable, endpoint: StoreEndpoint
 ) -> None:
-    """Claim one row, put it back, and roll all of it back; see ``ports.Store.trial_claim``."""
+    """Claim one row, put it back, and roll all of it back; see ``Store.trial_claim``."""
     claims = SqlClaims(engine, ledger, lambda _source: legacy)
     doing = f"a trial claim from {legacy.source}; nothing was changed"
     with writing(engine, StoreError, doing=doing) as connection:

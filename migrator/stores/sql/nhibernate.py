@@ -115,7 +115,7 @@ class NHibernateStore(TableStore):
     # ── endpoints ───────────────────────────────────────────────────────────────────────────
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint with rows in table or ledger; see ``ports.Store``.
+        """Return every endpoint with rows in table or ledger; see ``Store``.
 
         Those of the settings are among them: the table has room for all.
         """
@@ -130,7 +130,7 @@ class NHibernateStore(TableStore):
         ]
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``ports.Store``."""
+        """Return the endpoint an operator means; see ``Store``."""
         known, source = self.endpoints(), self.source_of(name)
         for endpoint in known:
             if endpoint.source == source:
@@ -145,11 +145,11 @@ class NHibernateStore(TableStore):
         return shared.source(name)
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        """Return what the vendor's tool left half-finished; see ``Store``."""
         return unfinished_shared_runs(self._engine)
 
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, and rows of nobody; see ``ports.Store``."""
+        """Return indexes that are missing, and rows of nobody; see ``Store``."""
         shared = self._shared()
         if shared is None:
             return []

@@ -74,7 +74,7 @@ class SqlStore(TableStore):
         self._tables: dict[str, LegacyTable] = {}
 
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint that has a timeouts table; see ``ports.Store``."""
+        """Return every endpoint that has a timeouts table; see ``Store``."""
         suffix = self._dialect.table_suffix
         placed = {self.source_of(name): EndpointName(name) for name in self._options.placements}
         found = {legacy.source: legacy for legacy in self._discovered()}
@@ -93,7 +93,7 @@ class SqlStore(TableStore):
         )
 
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``ports.Store``."""
+        """Return the endpoint an operator means; see ``Store``."""
         source = self.source_of(name)
         legacy = self._table_at(source)
         if legacy is not None:
@@ -106,13 +106,13 @@ class SqlStore(TableStore):
         raise UnknownEndpoint(name, tuple(endpoint.name for endpoint in known))
 
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        """Return what the vendor's tool left half-finished; see ``Store``."""
         return unfinished_vendor_runs(self._engine)
 
     def remarks(self) -> Sequence[StoreRemark]:
         """Return indexes that are missing, as in tables of version 1, and what else is to be known.
 
-        See ``ports.Store``.
+        See ``Store``.
         """
         tables = [self.legacy_table(endpoint.source) for endpoint in self.endpoints()]
         wanted = (TIME_INDEX, SAGA_INDEX, ID_INDEX)

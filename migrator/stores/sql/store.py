@@ -79,7 +79,7 @@ class Blank:
 
 
 class TableStore(ABC):
-    """Implements ``ports.Store``; a layout says where tables are, and whose rows."""
+    """Implements ``Store``; a layout says where tables are, and whose rows."""
 
     kind: ClassVar[str]
     shares_table: ClassVar[bool]
@@ -95,11 +95,11 @@ class TableStore(ABC):
 
     @abstractmethod
     def endpoints(self) -> Sequence[StoreEndpoint]:
-        """Return every endpoint; see ``ports.Store``."""
+        """Return every endpoint; see ``Store``."""
 
     @abstractmethod
     def find(self, name: str) -> StoreEndpoint:
-        """Return the endpoint an operator means; see ``ports.Store``."""
+        """Return the endpoint an operator means; see ``Store``."""
 
     @abstractmethod
     def source_of(self, name: str) -> str:
@@ -127,16 +127,16 @@ class TableStore(ABC):
 
     @abstractmethod
     def unfinished_vendor_runs(self) -> Sequence[str]:
-        """Return what the vendor's tool left half-finished; see ``ports.Store``."""
+        """Return what the vendor's tool left half-finished; see ``Store``."""
 
     @abstractmethod
     def remarks(self) -> Sequence[StoreRemark]:
-        """Return indexes that are missing, and what else is to be known; see ``ports.Store``."""
+        """Return indexes that are missing, and what else is to be known; see ``Store``."""
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────
 
     def survey(self, endpoint: StoreEndpoint) -> Iterator[Sequence[SurveyedRow]]:
-        """Yield the endpoint's rows in the order of the primary key; see ``ports.Store``.
+        """Yield the endpoint's rows in the order of the primary key; see ``Store``.
 
         Works without a ledger, too: then no row is in it.
         """
@@ -152,7 +152,7 @@ class TableStore(ABC):
             last_id = rows[-1].id
 
     def due_times(self, endpoint: StoreEndpoint, now: datetime) -> Sequence[DueTime]:
-        """Return the due times of a few rows; see ``ports.Store``."""
+        """Return the due times of a few rows; see ``Store``."""
         legacy = self.legacy_table(endpoint.source)
         row, due = legacy.table.c, legacy.table.c.Time
         if self._dialect.name != "postgresql" or getattr(due.type, "with_zone", False):
@@ -181,13 +181,13 @@ class TableStore(ABC):
         return found
 
     def trial_claim(self, endpoint: StoreEndpoint) -> None:
-        """Claim one row and roll back; see ``ports.Store``."""
+        """Claim one row and roll back; see ``Store``."""
         trial_claim(self._engine, self._ledger, self.legacy_table(endpoint.source), endpoint)
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────
 
     def count(self, source: str, now: datetime, *, most: int = MOST_ROWS) -> TableCount:
-        """Return how many rows *source* has, and how soon they are due; see ``ports.Store``."""
+        """Return how many rows *source* has, and how soon they are due; see ``Store``."""
         legacy = self.legacy_table(source)
         doing = f"counting the rows of {source}"
         with reading(self._engine, StoreError, doing=doing) as connection:

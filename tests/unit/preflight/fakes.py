@@ -170,7 +170,7 @@ class FakeBroker(BrokerFacts):
 
 @dataclass
 class FakeStore:
-    """Implements ``ports.Store``; has the endpoint Sales unless told otherwise."""
+    """Implements ``Store``; has the endpoint Sales unless told otherwise."""
 
     kind: str = "memory"
     found: Sequence[StoreEndpoint] = (SALES,)
@@ -267,7 +267,7 @@ class FakeHandOvers(SqlHandOvers):
 
 @dataclass
 class FakeClock:
-    """Implements ``ports.Clock``; stands still."""
+    """Implements ``Clock``; stands still."""
 
     at: datetime = NOW
 

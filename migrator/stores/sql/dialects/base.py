@@ -125,7 +125,7 @@ class Dialect(ABC):
         return None
 
     def remarks(self, connection: Connection) -> Sequence[StoreRemark]:
-        """Return what is to be known of the database itself; see ``ports.Store.remarks``."""
+        """Return what is to be known of the database itself; see ``Store.remarks``."""
         del connection
         return ()
 
