@@ -1,7 +1,8 @@
-"""The only place that knows concrete classes: settings go in, assembled parts come out.
+"""The composition root: settings go in, assembled parts come out.
 
-``app`` assembles what every verb may need, ``stores`` what each kind of legacy store brings,
-``dispatchers`` what is needed to be the timeout manager of endpoints.
+It picks the concrete classes; capabilities get plain values, never settings. Start with ``app``:
+it has what every verb may need. ``commands`` builds recall, rollback and verify, ``stores`` opens
+each kind of legacy store, ``dispatchers`` builds the timeout manager's side.
 """
 
 from migrator.app.app import App, Plan

@@ -1,9 +1,8 @@
-"""The command line: verbs in small files, data on stdout, talk on stderr.
+"""The command line: one file per group of verbs; data on stdout, everything else on stderr.
 
-``root`` has the list of verbs and the global options, and ends the process with the right exit
-code; ``lazy`` imports a verb when it is called; ``session`` is what every verb gets;
-``opening`` is the door to ``wiring``; ``output`` writes tables and JSON.
-A verb decides nothing: it loads settings, asks the engine or a port, and shows what came back.
+A verb parses options, calls ``app``, ``service`` or a capability, and prints the result; it decides
+nothing. Start with ``root``: the verbs, the global options and the exit codes. ``lazy`` imports a
+verb when it is called, ``opening`` builds the ``App``, ``output`` and ``results`` write results.
 """
 
 from migrator.cli.root import main

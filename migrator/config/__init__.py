@@ -1,8 +1,8 @@
 """Settings: defaults < ``migrator.toml`` < ``MIGRATOR_*`` environment < command options.
 
-``settings`` puts the sections together: ``servers``, ``work`` and ``process``, made of ``values``.
-``load`` lays the sources over each other and reports every problem at once, ``describe`` tells
-people the result. Settings stop at ``app`` and ``cli``: everything below gets plain values.
+``settings`` has the sections, from ``servers``, ``work`` and ``process``, with the types of
+``values``. ``load`` merges the sources and reports every problem at once, ``describe`` prints the
+result. Start with ``load``. No capability or platform imports settings: they get plain values.
 """
 
 from migrator.config.describe import Row, describe, show_text

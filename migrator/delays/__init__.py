@@ -1,7 +1,7 @@
 """The native delay queues: 28 levels of queues, each with a TTL, chained by dead-lettering.
 
-Start with ``routing``: names, routing keys, and from a due time to whole seconds; it is pure, and
-so are the values in ``depths``. ``topology`` declares and looks, ``destinations`` are the ways
-out; ``scan``, ``walk`` and ``access`` go through levels, ``probe`` sends messages through them.
-Nothing here knows batches or stores. Source: reference ``native-delays.md``.
+Start with ``routing``: names, routing keys, and from a due time to whole seconds. It is pure, and
+so are the values in ``depths``. ``topology`` declares and inspects, ``destinations`` finds and
+binds queues; ``scan``, ``walk`` and ``access`` read the levels, ``probe`` sends messages through
+them. Nothing here knows batches or stores. Source: reference ``native-delays.md``.
 """

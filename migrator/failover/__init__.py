@@ -1,6 +1,6 @@
 """A database that failed over to a replica which was behind: ``db adopt --after-failover``.
 
-``settle`` does it while nobody claims: it looks through the delay levels, and ``store`` then
-settles what was found in store and ledger, in one transaction. It may touch our own staging and
-receipts queues, never a level. Begin with ``settle.FailoverSettlement.run``.
+It works while nobody claims. ``settle`` scans the delay levels, then ``store`` updates store and
+ledger in one transaction. It may change our own staging and receipts queues, never a level.
+Start with ``settle.FailoverSettlement.run``.
 """

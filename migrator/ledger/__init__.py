@@ -1,8 +1,7 @@
 """The ledger: what was claimed, how far each batch is, who works on it, and what happened.
 
-It lives in the database of the legacy table, so that a claim is one local transaction.
-``tables`` and ``migrations`` say what it looks like, ``leases``, ``batches``, ``runs`` and
-``clock`` are the ports the engine writes through, ``books`` and ``quarantine`` serve people,
-``identity`` keeps a cloned database from using the queues of its original, and ``adoption`` is
-for those who know which of the two it is.
+It is in the database of the legacy table, so that a claim is one local transaction; for stores
+with two-step claims it has a database of its own. Start with ``tables`` and ``states``.
+``batches``, ``claims`` and ``leases`` are what lanes write; ``queries``, ``quarantine`` and
+``operator_actions`` are for people; ``identity`` refuses a cloned database. It imports no store.
 """

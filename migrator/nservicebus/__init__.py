@@ -1,7 +1,7 @@
 """What NServiceBus endpoints write and read: pure, no I/O, no clock, no logging.
 
-``timeouts`` says what a delayed message is, ``headers`` and ``wiretime`` how its headers are read,
-``conversion`` what becomes of a stored timeout. ``satellites``, ``incoming`` and
-``recoverability`` are the timeout manager's side: what a message on its queues asks for, and the
-copies of those that failed.
+Start with ``timeouts``: what a delayed message is. ``headers`` and ``wiretime`` read its headers,
+``conversion`` makes a native message of a stored timeout. ``satellites``, ``incoming`` and
+``recoverability`` are for the timeout manager's queues: what a message there asks for, and copies
+of those that failed.
 """

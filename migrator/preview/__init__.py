@@ -1,4 +1,5 @@
-"""What a migration would do, counted before anything is touched: ``migrator preview``.
+"""What a migration would do, counted before it starts: ``migrator preview``.
 
-``count`` reads the stores, endpoint by endpoint, and ``report`` is the result as values.
+It only reads the stores. Start with ``count``, endpoint by endpoint; ``report`` is the result as
+values.
 """

@@ -1,6 +1,6 @@
-"""RabbitMQ by pika; no other package knows pika, and nothing here knows of delays.
+"""RabbitMQ by pika; no other package imports pika, and nothing here knows of delays.
 
-Start with ``connection``: where the broker is (``addresses``) and how it says no. A lane works
-over ``event_loop``, ``messages`` and ``publisher``; ``admin`` and ``server`` are short
-connections that declare and look; ``management`` reads the optional HTTP API.
+Start with ``connection``: how it connects to one of ``addresses``, and what errors become. A lane
+works over ``event_loop``, ``messages`` and ``publisher``; ``admin`` and ``server`` use short
+connections to declare and inspect; ``management`` reads the optional HTTP API.
 """

@@ -1,7 +1,7 @@
-"""Bringing timeouts back: ``migrator recall`` and ``migrator rollback``.
+"""Bring timeouts back into the store: ``migrator recall`` and ``migrator rollback``.
 
-``recall`` takes handed-over timeouts out of the delay levels, into the store through ``restore``;
-``rollback`` first returns claimed rows to their table, then recalls. ``queries`` says what the
-ledger expects, and what a message in a level is. It may touch store, ledger and levels, while
-nobody claims. Begin with ``recall.Recall.run`` and ``rollback.Rollback.run``.
+Start with ``recall.Recall.run``: it takes handed-over timeouts out of the delay levels and puts
+them back through ``restore``. ``rollback.Rollback.run`` first returns claimed rows to their table,
+then recalls. ``queries`` reads what the ledger expects, ``rules`` decides what a message in a
+level is. It may change store, ledger and levels, while nobody claims.
 """

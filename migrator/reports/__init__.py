@@ -1,7 +1,6 @@
-"""Pages that one can mail: a JSON document goes in, one page of HTML comes out.
+"""Reports as HTML and JSON: a JSON document goes in, one page that can be mailed comes out.
 
-``preview`` and ``verify`` have a page each; ``pages`` has what all pages share, ``pictures`` their
-geometry, ``words`` how numbers look and what codes mean, ``templates`` the HTML. Pure: nothing
-here reads, writes or looks at a clock; a page has no script and loads nothing. ``documents`` is the
-JSON of commands and daemon.
+Start with ``preview`` or ``verify``, one page each. ``pages`` is what they share, ``pictures`` the
+geometry, ``words`` the wording of numbers and codes, ``templates`` the HTML; ``documents`` makes
+the JSON of commands and daemon. Pure: no I/O and no clock; a page has no script and loads nothing.
 """

@@ -1,6 +1,6 @@
 """The process that runs for months: workers, leases, schedule, throttle, control, hooks, systemd.
 
-It decides *when* and *who*; what is done with a batch is the capabilities' business. It may use
-everything but ``cli``. Start reading at ``launch``, which puts together what ``service`` runs;
-``worker`` is what its threads have in common, ``lanes`` and ``dispatchers`` are the two kinds.
+It decides *when* and *who*; what is done with a batch is up to the capabilities. It may use
+everything but ``cli``. Start with ``launch``, which assembles what ``service`` runs; ``worker`` is
+the base of both kinds of thread, ``lanes`` and ``dispatchers``.
 """

@@ -1,5 +1,6 @@
-"""Spans for OpenTelemetry; the only package that imports it, and imported only when it is wanted.
+"""OpenTelemetry spans of what was handed over, dispatched and forwarded.
 
-``spans`` makes them of what the engine tells, ``export`` gives them to a collector and keeps its
-troubles away from everybody else.
+Start with ``ports``: the ``Tracer`` that lanes and dispatchers call. ``spans`` implements it. It is
+the only module that imports OpenTelemetry, and ``app`` imports it only when traces are on; an
+exporter that fails is logged and delays nobody.
 """

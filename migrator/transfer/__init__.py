@@ -1,7 +1,7 @@
 """Move what waits in the delays: `delays migrate` to another generation, `delays transfer` away.
 
-``rules`` tells when a found message is due and whether it may be touched, ``move`` opens both
-sides and goes through the levels, ``broker`` takes from one and publishes to the other, ``copies``
-keeps what is published byte for byte. Start with ``move``. Source: docs/delays.md; reference
-``native-delays.md`` section 8.
+Start with ``move``: it opens both sides and goes through the levels. ``rules`` decides when a
+message is due and whether it may be moved, ``broker`` takes from one side and publishes to the
+other, ``copies`` keeps what is published byte for byte. It uses no store and no ledger.
+Source: docs/delays.md; reference ``native-delays.md`` section 8.
 """

@@ -1,7 +1,7 @@
 """Whether store, ledger and broker agree: ``migrator verify``.
 
-It looks, and changes nothing; a daemon may work meanwhile, so whatever looks wrong by comparing
-two answers is asked again. ``verify`` does one thing after the other, ``levels`` looks through the
-levels, ``queries`` and ``stores`` ask ledger and store; ``rules`` decide, ``report`` is what came
-of it, ``evidence`` the file for an auditor. Begin with ``verify.Verify``. Source: docs/verify.md.
+It changes nothing. A daemon may work meanwhile, so a difference between two answers is checked
+again before it is reported. Start with ``verify.Verify``. ``levels`` scans the levels, ``queries``
+and ``stores`` ask ledger and store, ``rules`` decides, ``report`` is the result, ``evidence`` the
+file for an auditor. Source: docs/verify.md.
 """

@@ -1,7 +1,7 @@
-"""Legacy stores in a SQL database that holds the ledger as well.
+"""Legacy stores in the SQL database that also holds the ledger.
 
-``store`` is what all tables have in common, ``sql_persistence`` and ``nhibernate`` are the two
-layouts, ``claims`` and ``moving`` move rows into the ledger and back, ``intake`` stores new ones,
-``dialects`` has what differs between kinds of server. A claim is one transaction: a row is in the
-legacy table or in the ledger, never in both.
+Start with ``claims``: a claim is one transaction, and a row is in the legacy table or in the
+ledger, never in both. ``moving`` has its SQL, ``intake`` stores new rows, ``store`` is common to
+all tables, ``sql_persistence`` and ``nhibernate`` are the two layouts, ``dialects`` has what
+differs between kinds of server.
 """

@@ -1,8 +1,8 @@
-"""The status page: what a browser sees of a running daemon, and what it may do to it.
+"""The status page: what a browser shows of a running daemon, and the actions it offers.
 
-``routes`` answers and does what people want done, ``login`` lets them in; ``views`` turns a look at
-the daemon into what the templates show, ``pages`` is what all of them share of HTTP. The server
-makes every picture; without script the page works as well. Source: docs/status-page.md.
+Start with ``routes``: the paths and the actions. ``login`` handles sessions, ``views`` turns a
+status into what the templates show, ``pages`` is the HTTP they share. It works without script: the
+server draws every picture. Source: docs/status-page.md.
 """
 
 from migrator.web.page.routes import StatusPage

@@ -1,6 +1,6 @@
 """What differs between SQL databases, one file per kind; everything else is the same SQL.
 
-``base`` is what a kind must say of itself, with answers that hold anywhere; ``dialect_for``
+Start with ``base``: what a kind has to define, with defaults that hold anywhere. ``dialect_for``
 finds the kind by its name in SQLAlchemy.
 """
 
